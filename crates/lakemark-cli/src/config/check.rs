@@ -1,0 +1,159 @@
+//! What a job must fulfil beyond the types of its keys, and which settings this version cannot honour.
+
+use std::time::Duration;
+
+use lakemark::{Error, ErrorKind, Result};
+
+use super::settings::{JobConfig, Settings, SourceConfig};
+use super::tree::join;
+use super::values::{OnChange, Role, SinkKind};
+
+/// Longer names do not fit the names of objects on every store.
+const LONGEST_NAME: usize = 128;
+
+impl JobConfig {
+    /// Checks that the job can be planned and run, and that no setting would be without effect (R121).
+    pub(crate) fn check(&self) -> Result<()> {
+        self.check_sources()?;
+        self.check_sink()?;
+        self.check_run()?;
+        let idle = self.idle();
+        if let Some((key, why)) = idle.first() {
+            return Err(Error::invalid(format!("`{key}` has no effect: {why}")).way(format!("remove `{key}`")));
+        }
+        let unsupported = self.unsupported();
+        if unsupported.is_empty() {
+            return Ok(());
+        }
+        let list: Vec<_> = unsupported.iter().map(|(key, why)| format!("`{key}` ({why})")).collect();
+        Err(Error::new(ErrorKind::Unsupported, format!("not in this version: {}", list.join(", ")))
+            .safe("nothing was read and nothing was changed")
+            .way("remove what is named"))
+    }
+
+    /// The settings that this version cannot honour: dotted key, and what works.
+    pub(crate) fn unsupported(&self) -> Vec<(String, String)> {
+        let mut found = Vec::new();
+        let mut add = |path: &str, key: &str, why: &str| found.push((join(path, key), why.to_owned()));
+        for source in &self.sources {
+            for key in source.changed() {
+                let why = match key {
+                    "format" => "sources are parquet",
+                    "mode" | "on" | "on_duplicate" => "finished work is known by files, not by rows",
+                    "on_change" if source.on_change == OnChange::Replace => "reprocess, ignore and fail work",
+                    "on_delete" => "the output of files that are gone is kept",
+                    "table" => "sources are files",
+                    "storage_options" => "options of object stores are not passed on",
+                    _ => continue,
+                };
+                add(&path(source), key, why);
+            }
+        }
+        for key in self.transform.changed() {
+            match key {
+                "map" => add("transform", key, "the transform is SQL"),
+                "fingerprint" => add("transform", key, "a changed transform is not detected"),
+                _ => {}
+            }
+        }
+        for key in self.sink.changed() {
+            match key {
+                "kind" if self.sink.kind != SinkKind::None => add("sink", key, "sinks are parquet and none"),
+                "catalog" => add("sink", key, "sinks are directories"),
+                "storage_options" => add("sink", key, "options of object stores are not passed on"),
+                _ => {}
+            }
+        }
+        for key in self.run.changed() {
+            match key {
+                "on_error" => add("run", key, "a task that fails for good stops the run"),
+                "commit_every" => add("run", key, "directories commit at the end"),
+                "key_memory" => add("run", key, "there is no rows mode"),
+                _ => {}
+            }
+        }
+        found
+    }
+
+    /// The settings that are given where they mean nothing.
+    fn idle(&self) -> Vec<(String, &'static str)> {
+        let mut idle = Vec::new();
+        for source in self.sources.iter().filter(|source| source.role == Role::Lookup) {
+            let keys = source.changed().into_iter();
+            let keys = keys.filter(|key| key.starts_with("on") || matches!(*key, "mode" | "max_replaced"));
+            idle.extend(keys.map(|key| (join(&path(source), key), "work on a lookup is not recorded")));
+        }
+        if self.sink.kind == SinkKind::None {
+            let keys = self.sink.changed().into_iter().filter(|key| *key != "kind");
+            idle.extend(keys.map(|key| (join("sink", key), "the sink is none")));
+        }
+        idle
+    }
+
+    fn check_sources(&self) -> Result<()> {
+        for (index, source) in self.sources.iter().enumerate() {
+            let name = &source.name;
+            if let Some(fault) = fault_of_name(name) {
+                return Err(Error::invalid(format!("{name:?} cannot be the name of a source: it {fault}"))
+                    .at(format!("source[{index}].name"))
+                    .way("use a word such as `docs`: it is the table name in SQL"));
+            }
+            if self.sources[..index].iter().any(|other| other.name == *name) {
+                return Err(
+                    Error::invalid(format!("two sources are named `{name}`")).at(format!("source[{index}].name"))
+                );
+            }
+            if source.url.is_empty() {
+                return Err(Error::invalid(format!("`{}` is empty", join(&path(source), "url"))));
+            }
+        }
+        match self.tracked().count() {
+            0 => Err(Error::invalid("no source is tracked")
+                .way("add a [[source]] with `name` and `url`, or --source NAME=URL")),
+            1 => Ok(()),
+            _ if self.transform.sql.is_some() => Ok(()),
+            _ => Err(Error::invalid("`transform.sql` is missing: there is more than one tracked source")
+                .way("write a query over all of them, or give --sql Q")
+                .way("set `role = \"lookup\"` for the ones to join with")),
+        }
+    }
+
+    fn check_sink(&self) -> Result<()> {
+        match (&self.sink.url, self.sink.kind) {
+            (None, kind) if kind != SinkKind::None => Err(Error::invalid("`sink.url` is missing")
+                .way("add [sink] with `kind` and `url`, or --sink KIND:URL")
+                .way("or discard the output: --sink none")),
+            _ => self.check_store(),
+        }
+    }
+
+    fn check_run(&self) -> Result<()> {
+        let run = &self.run;
+        if run.task_timeout == Some(Duration::ZERO) || run.beat.is_zero() {
+            let key = if run.beat.is_zero() { "run.beat" } else { "run.task_timeout" };
+            return Err(Error::invalid(format!("`{key}` is 0; it must be longer")).way(format!("remove `{key}`")));
+        }
+        if run.beat >= run.lease {
+            let (beat, lease) = (humantime::format_duration(run.beat), humantime::format_duration(run.lease));
+            return Err(Error::invalid(format!("`run.beat` is {beat}, which is not less than `run.lease`, {lease}"))
+                .way("a holder that beats more slowly than its lease looks dead: leave room for several beats"));
+        }
+        Ok(())
+    }
+}
+
+fn path(source: &SourceConfig) -> String {
+    join("source", &source.name)
+}
+
+/// What is wrong with a name that becomes part of object names and of SQL (R116).
+fn fault_of_name(name: &str) -> Option<&'static str> {
+    match name {
+        "" => Some("is empty"),
+        "." | ".." => Some("means a folder"),
+        _ if name.len() > LONGEST_NAME => Some("is longer than 128 bytes"),
+        _ if name.contains(['/', '\\']) => Some("contains a slash"),
+        _ if name.chars().any(char::is_control) => Some("contains a control character"),
+        _ => None,
+    }
+}

@@ -1,0 +1,145 @@
+//! A job's configuration as lakemark's and DataFusion's own objects.
+
+use std::sync::Arc;
+
+use datafusion::dataframe::DataFrame;
+use datafusion::datasource::MemTable;
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext};
+use lakemark::{
+    BeginOptions, DirectorySink, Error, ErrorKind, Lease, ObjectCheckpointStore, ParquetOptions, Result, Root,
+    SourcePolicy, TaskSizing, Wait,
+};
+use lakemark_datafusion::{Checkpoints, LakemarkExt, Options, Output, SourceSpec, from_datafusion};
+use parquet::basic::{BrotliLevel, Compression as Codec, GzipLevel, ZstdLevel};
+
+use crate::args::RunArgs;
+use crate::config::{self, JobConfig, Role, SinkKind, SourceConfig};
+
+/// A job that is ready to be planned.
+pub(crate) struct Job {
+    pub(crate) ctx: SessionContext,
+    pub(crate) checkpoints: Checkpoints,
+    pub(crate) output: Option<Output>,
+    /// `None` when no source has ever had a file: there is no schema to plan a query with.
+    pub(crate) query: Option<DataFrame>,
+}
+
+impl Job {
+    /// Opens store and destination, lists the sources, plans the query. Writes nothing.
+    pub(crate) async fn open(config: &JobConfig, args: &RunArgs) -> Result<Self> {
+        let store = ObjectCheckpointStore::open(&config.store_url())?;
+        let output = output(config)?;
+        let checkpoints = Checkpoints::new(store, options(config, args));
+        let ctx = context(config)?;
+        for source in config.tracked() {
+            ctx.register_checkpointed(&checkpoints, spec(source, args)).await?;
+        }
+        let query = if checkpoints.has_schemas() {
+            for source in config.sources.iter().filter(|source| source.role == Role::Lookup) {
+                register_lookup(&ctx, source).await?;
+            }
+            Some(ctx.checkpointed_sql(&config.sql()).await?)
+        } else {
+            None
+        };
+        Ok(Self { ctx, checkpoints, output, query })
+    }
+}
+
+fn context(config: &JobConfig) -> Result<SessionContext> {
+    let mut runtime = RuntimeEnvBuilder::new();
+    if let Some(memory) = config.run.memory {
+        runtime = runtime.with_memory_limit(usize::try_from(memory.0).unwrap_or(usize::MAX), 1.0);
+    }
+    let runtime =
+        runtime.build_arc().map_err(|e| from_datafusion(e, ErrorKind::Invalid, "the engine cannot be started"))?;
+    let session = SessionConfig::new().with_target_partitions(config.run.concurrency.get());
+    Ok(SessionContext::new_with_config_rt(session, runtime))
+}
+
+fn options(config: &JobConfig, args: &RunArgs) -> Options {
+    let run = &config.run;
+    let BeginOptions { wait, .. } = BeginOptions::default();
+    Options {
+        concurrency: run.concurrency.get(),
+        sizing: TaskSizing { bytes: run.task_bytes.0, rows: run.task_rows },
+        max_tasks: usize::try_from(run.max_tasks).unwrap_or(usize::MAX),
+        retries: run.retries,
+        task_timeout: run.task_timeout,
+        grace: run.grace,
+        wait: match (args.takeover, args.no_wait) {
+            (true, _) => Wait::Takeover,
+            (false, true) => Wait::No,
+            (false, false) => wait,
+        },
+        lease: Lease { beat: run.beat, lease: run.lease },
+    }
+}
+
+fn spec(source: &SourceConfig, args: &RunArgs) -> SourceSpec {
+    let policy = SourcePolicy {
+        on_change: match source.on_change {
+            config::OnChange::Ignore => lakemark::OnChange::Ignore,
+            config::OnChange::Fail => lakemark::OnChange::Fail,
+            // `replace` is refused by the check of the configuration.
+            config::OnChange::Reprocess | config::OnChange::Replace => lakemark::OnChange::Reprocess,
+        },
+        on_moved: match source.on_moved {
+            config::OnMoved::Fail => lakemark::OnMoved::Fail,
+            config::OnMoved::Accept => lakemark::OnMoved::Accept,
+            config::OnMoved::Reprocess => lakemark::OnMoved::Reprocess,
+        },
+        max_replaced: match source.max_replaced {
+            config::MaxReplaced::Percent(percent) => lakemark::MaxReplaced::Percent(percent),
+            config::MaxReplaced::Files(files) => lakemark::MaxReplaced::Files(files),
+        },
+        verify: args.verify,
+    };
+    let mut spec = SourceSpec::new(&source.name, &source.url).with_policy(policy);
+    spec.refresh_schema = args.refresh_schema;
+    spec
+}
+
+fn output(config: &JobConfig) -> Result<Option<Output>> {
+    let sink = &config.sink;
+    let (SinkKind::Parquet, Some(url)) = (sink.kind, &sink.url) else { return Ok(None) };
+    let level =
+        |e: parquet::errors::ParquetError| Error::invalid("sink.compression has a level out of range").caused_by(e);
+    let compression = match sink.compression {
+        config::Compression::None => Codec::UNCOMPRESSED,
+        config::Compression::Snappy => Codec::SNAPPY,
+        config::Compression::Zstd(n) => Codec::ZSTD(ZstdLevel::try_new(i32::from(n)).map_err(level)?),
+        config::Compression::Lz4 => Codec::LZ4_RAW,
+        config::Compression::Gzip => Codec::GZIP(GzipLevel::default()),
+        config::Compression::Brotli => Codec::BROTLI(BrotliLevel::default()),
+    };
+    let options = ParquetOptions {
+        compression,
+        max_row_group_size: sink.max_row_group_size.get(),
+        target_file_size: sink.target_file_size.map(|size| size.0),
+        partition_by: sink.partition_by.clone(),
+    };
+    Ok(Some(Output::parquet(DirectorySink::open("parquet", url)?).with_options(options)))
+}
+
+/// A lookup is read into memory on the driver, so that its size is known and it can be broadcast.
+async fn register_lookup(ctx: &SessionContext, source: &SourceConfig) -> Result<()> {
+    let wrong = |e| from_datafusion(e, ErrorKind::Invalid, &format!("the lookup `{}` cannot be read", source.name));
+    let root = Root::parse(&source.url)?;
+    let Some(path) = root.local_path() else {
+        return Err(Error::new(ErrorKind::Unsupported, format!("the lookup `{}` is not on a local disk", source.name))
+            .way("copy it to a local path"));
+    };
+    let path = path.to_string_lossy().into_owned();
+    let extension = root.local_path().and_then(|p| p.extension().map(|e| format!(".{}", e.to_string_lossy())));
+    let options =
+        ParquetReadOptions { file_extension: extension.as_deref().unwrap_or(".parquet"), ..Default::default() };
+    let frame = ctx.read_parquet(path, options).await.map_err(wrong)?;
+    let schema = Arc::clone(frame.schema().inner());
+    let batches = frame.collect().await.map_err(wrong)?;
+    let table = MemTable::try_new(schema, vec![batches]).map_err(wrong)?;
+    ctx.register_table(datafusion::common::TableReference::bare(source.name.as_str()), Arc::new(table))
+        .map(drop)
+        .map_err(wrong)
+}

@@ -1,0 +1,122 @@
+//! What people read (stderr, or stdout where it is the result), and JSON for scripts.
+
+use std::io::Write;
+
+use lakemark::SourceReport;
+use lakemark_datafusion::{Outcome, Plan, RunReport};
+use serde::Serialize;
+
+use crate::args::OutputArgs;
+use crate::colour;
+
+/// Prints one JSON document on stdout.
+pub(crate) fn json(value: &impl Serialize) {
+    match serde_json::to_string_pretty(value) {
+        Ok(text) => line(&text),
+        Err(error) => eprintln!("error: the result cannot be written as JSON: {error}"),
+    }
+}
+
+/// Prints on stdout; a closed pipe is the reader's choice.
+pub(crate) fn line(text: &str) {
+    let _ = writeln!(std::io::stdout().lock(), "{text}");
+}
+
+pub(crate) fn error(error: &lakemark::Error, output: &OutputArgs) {
+    let (red, plain) = if colour(output, &std::io::stderr()) { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
+    let _ = writeln!(std::io::stderr().lock(), "{red}error{plain}: {error}");
+}
+
+pub(crate) fn run(report: &RunReport, output: &OutputArgs) {
+    if output.quiet || report.error.is_some() && report.sources.is_empty() {
+        return;
+    }
+    let mut text = String::new();
+    for source in &report.sources {
+        text.push_str(&source_line(source));
+        text.push('\n');
+        for unusable in &source.unusable {
+            text.push_str(&format!("  unusable: {}: {}\n", unusable.path, unusable.why));
+        }
+    }
+    for commit in &report.commits {
+        text.push_str(&format!("commit {}: {} files, {} rows\n", commit.n, commit.files, commit.rows));
+    }
+    text.push_str(&outcome_line(report));
+    let _ = writeln!(std::io::stderr().lock(), "{text}");
+}
+
+fn outcome_line(report: &RunReport) -> String {
+    let seconds =
+        report.seconds.list + report.seconds.open + report.seconds.plan + report.seconds.run + report.seconds.commit;
+    let tasks = format!("{} of {} tasks sealed", report.tasks.sealed, report.tasks.planned);
+    let rows = format!("{} rows in, {} rows out", report.rows.rows_in, report.rows.out);
+    match report.outcome {
+        Outcome::Nothing => format!("nothing to do ({seconds:.2} s)"),
+        Outcome::Done => format!("done: {tasks}, {rows} ({seconds:.2} s)"),
+        Outcome::Partial => format!("partial: {tasks}, {rows} ({seconds:.2} s); run again for the rest"),
+        Outcome::Failed => format!("failed: {tasks}, {rows} ({seconds:.2} s)"),
+        Outcome::Busy => "busy: another run holds the store".into(),
+        Outcome::Fenced => format!("fenced: another run took over; {tasks}"),
+        Outcome::Refused => "refused: nothing was run".into(),
+        Outcome::CannotDecide => "cannot decide: see the error".into(),
+    }
+}
+
+fn source_line(source: &SourceReport) -> String {
+    let done = if source.verified { "done, verified" } else { "done (not verified)" };
+    let mut parts = vec![format!("{} {done}", source.done)];
+    let mut add = |n: u64, what: &str| {
+        if n > 0 {
+            parts.push(format!("{n} {what}"));
+        }
+    };
+    add(source.new, "new");
+    add(source.replaced, "replaced");
+    add(source.moved, "moved");
+    add(source.partly_done, "partly done");
+    add(source.forced, "forced");
+    add(source.failed, "failed");
+    add(source.excluded, "excluded by partition");
+    add(source.stranded, "stranded");
+    add(source.unusable.len() as u64, "unusable");
+    let mut beside = Vec::new();
+    if source.hidden > 0 {
+        beside.push(format!("{} hidden: names that begin with `_` or `.` are ignored", source.hidden));
+    }
+    if source.vanished > 0 {
+        beside.push(format!("{} vanished", source.vanished));
+    }
+    let beside = if beside.is_empty() { String::new() } else { format!(" ({})", beside.join("; ")) };
+    format!("{}: {} files listed: {}{beside}", source.name, source.listed, parts.join(", "))
+}
+
+/// The most files that a plan shows by name.
+const SHOWN: usize = 50;
+
+pub(crate) fn plan(plan: &Plan) {
+    for source in &plan.report.sources {
+        line(&source_line(source));
+        for unusable in &source.unusable {
+            line(&format!("  {:<12} {}: {}", "unusable", unusable.path, unusable.why));
+        }
+    }
+    for file in plan.files.iter().take(SHOWN) {
+        let left = match (&file.left, &file.group_rows) {
+            (lakemark::Coverage::Whole, _) => String::new(),
+            (left, groups) => format!(
+                "  {} of {} row groups left",
+                left.touched_groups(u64::MAX),
+                groups.as_ref().map_or(0, Vec::len)
+            ),
+        };
+        line(&format!("  {:<12} {} ({} bytes){left}", file.reason.as_str(), file.file.path, file.file.size));
+    }
+    if plan.files.len() > SHOWN {
+        line(&format!("  ... and {} more", plan.files.len() - SHOWN));
+    }
+    for warning in &plan.warnings {
+        line(&format!("  warning: {warning}"));
+    }
+    line(&format!("{} tasks planned", plan.report.tasks.planned));
+}

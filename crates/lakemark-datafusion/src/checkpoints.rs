@@ -1,0 +1,324 @@
+//! One run's view of a store and its tracked sources: what is planned is planned from it.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use datafusion::arrow::datatypes::SchemaRef;
+use lakemark::steps::reach;
+use lakemark::{
+    AtomRegistry, Error, ErrorKind, FooterRead, InputId, Lake, Lease, Listing, ObjectCheckpointStore, Reason, Result,
+    SourcePlan, SourcePolicy, SourceSettings, TaskSizing, Unusable, View, Wait, plan_source,
+};
+
+use crate::hive::partition_columns;
+use crate::schema::{file_schema, from_hex};
+
+/// How a run goes. The defaults are those of the `lakemark` command.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Tasks at once.
+    pub concurrency: usize,
+    /// How large a task is.
+    pub sizing: TaskSizing,
+    /// Stop cleanly after this many tasks; 0 is no limit.
+    pub max_tasks: usize,
+    /// Further attempts of a task after `Unavailable` and `ChangedSincePlanning`, and no other kind.
+    pub retries: u32,
+    /// A task that takes longer is ended, as `Unavailable`.
+    pub task_timeout: Option<Duration>,
+    /// How long running tasks may go on after a stop was asked for.
+    pub grace: Duration,
+    /// What to do about another holder.
+    pub wait: Wait,
+    /// Beat and lease.
+    pub lease: Lease,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            concurrency: std::thread::available_parallelism().map_or(1, usize::from),
+            sizing: TaskSizing::default(),
+            max_tasks: 0,
+            retries: 2,
+            task_timeout: None,
+            grace: Duration::from_secs(25),
+            wait: Wait::default(),
+            lease: Lease::default(),
+        }
+    }
+}
+
+/// A tracked source.
+#[derive(Debug, Clone)]
+pub struct SourceSpec {
+    /// The table's name; explicit, and the key of what is recorded.
+    pub name: String,
+    /// Directory, glob or file.
+    pub url: String,
+    /// What to do about files that are not what they were.
+    pub policy: SourcePolicy,
+    /// The files' schema, without partition columns; else the store's, else the first file's by path.
+    pub schema: Option<SchemaRef>,
+    /// Take the first file's schema anew and record it.
+    pub refresh_schema: bool,
+}
+
+impl SourceSpec {
+    /// A source with the default policy.
+    pub fn new(name: impl Into<String>, url: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            url: url.into(),
+            policy: SourcePolicy::default(),
+            schema: None,
+            refresh_schema: false,
+        }
+    }
+
+    /// With a policy.
+    #[must_use]
+    pub fn with_policy(mut self, policy: SourcePolicy) -> Self {
+        self.policy = policy;
+        self
+    }
+}
+
+/// One run over a store. Tables registered through it share its view of the store and its listing, which are taken once:
+/// a plan is frozen, and what arrives later belongs to the next run (R23).
+#[derive(Debug, Clone)]
+pub struct Checkpoints {
+    pub(crate) shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) store: ObjectCheckpointStore,
+    pub(crate) options: Options,
+    pub(crate) atoms: AtomRegistry,
+    next_input: AtomicU32,
+    view: tokio::sync::Mutex<Option<Arc<View>>>,
+    sources: Mutex<BTreeMap<String, Arc<Source>>>,
+    pub(crate) seconds: Mutex<Seconds>,
+}
+
+/// Time spent before the run.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Seconds {
+    pub(crate) list: f64,
+    pub(crate) open: f64,
+    pub(crate) plan: f64,
+}
+
+/// A tracked source of one run.
+#[derive(Debug)]
+pub(crate) struct Source {
+    pub(crate) name: Arc<str>,
+    pub(crate) lake: Lake,
+    pub(crate) policy: SourcePolicy,
+    pub(crate) listing: Listing,
+    /// The files' schema; `None` when there is neither a recorded one nor any file.
+    pub(crate) schema: Option<SchemaRef>,
+    /// Whether `schema` is to be recorded.
+    pub(crate) schema_is_new: bool,
+    /// Partition columns, in the order of the folders.
+    pub(crate) partitions: Vec<String>,
+    plan: Mutex<Arc<SourcePlan>>,
+    scanned: Mutex<Scanned>,
+}
+
+/// What the last scan of a source left out or found.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Scanned {
+    /// Files ruled out by partition values, by why they were planned.
+    pub(crate) excluded: Vec<Reason>,
+    pub(crate) unusable: Vec<Unusable>,
+    pub(crate) changed: Vec<Arc<str>>,
+    pub(crate) vanished: Vec<Arc<str>>,
+    /// Row groups of all tasks, as far as they are known.
+    pub(crate) atoms: u64,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+impl Source {
+    pub(crate) fn plan(&self) -> Arc<SourcePlan> {
+        Arc::clone(&lock(&self.plan))
+    }
+
+    pub(crate) fn set_plan(&self, plan: SourcePlan) {
+        *lock(&self.plan) = Arc::new(plan);
+    }
+
+    pub(crate) fn scanned(&self) -> Scanned {
+        lock(&self.scanned).clone()
+    }
+
+    pub(crate) fn set_scanned(&self, scanned: Scanned) {
+        *lock(&self.scanned) = scanned;
+    }
+
+    pub(crate) fn settings(&self) -> SourceSettings {
+        SourceSettings { root: self.lake.root().clone(), format: "parquet".into(), mode: "files".into() }
+    }
+}
+
+impl Checkpoints {
+    /// A run over `store`. Nothing is read yet.
+    pub fn new(store: ObjectCheckpointStore, options: Options) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                store,
+                options,
+                atoms: AtomRegistry::default(),
+                next_input: AtomicU32::new(0),
+                view: tokio::sync::Mutex::default(),
+                sources: Mutex::default(),
+                seconds: Mutex::default(),
+            }),
+        }
+    }
+
+    /// The store.
+    pub fn store(&self) -> &ObjectCheckpointStore {
+        &self.shared.store
+    }
+
+    /// The options.
+    pub fn options(&self) -> &Options {
+        &self.shared.options
+    }
+
+    /// The state that this run plans from; read at the first call, and the same ever after.
+    ///
+    /// # Errors
+    /// As [`ObjectCheckpointStore::read`].
+    pub async fn view(&self) -> Result<Arc<View>> {
+        let mut view = self.shared.view.lock().await;
+        if let Some(view) = &*view {
+            return Ok(Arc::clone(view));
+        }
+        let began = Instant::now();
+        let read = Arc::new(self.shared.store.read().await?);
+        lock(&self.shared.seconds).open += began.elapsed().as_secs_f64();
+        *view = Some(Arc::clone(&read));
+        Ok(read)
+    }
+
+    /// Whether every source has a schema. One has none only if it has never had a file.
+    pub fn has_schemas(&self) -> bool {
+        self.sources().iter().all(|source| source.schema.is_some())
+    }
+
+    /// The report of a run that has nothing to plan a query with: see [`has_schemas`](Self::has_schemas).
+    pub async fn blank_report(&self) -> crate::report::RunReport {
+        crate::driver::blank_report(self).await
+    }
+
+    /// Plans from `view` from now on.
+    pub(crate) async fn set_view(&self, view: View) {
+        *self.shared.view.lock().await = Some(Arc::new(view));
+    }
+
+    pub(crate) fn next_input(&self) -> InputId {
+        InputId(self.shared.next_input.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Adds a tracked source: lists it and plans it against the store.
+    pub(crate) async fn add_source(&self, spec: SourceSpec) -> Result<Arc<Source>> {
+        if lock(&self.shared.sources).contains_key(&spec.name) {
+            return Err(Error::invalid(format!("source `{}` is given twice", spec.name)));
+        }
+        reach("list.begin");
+        let began = Instant::now();
+        let lake = Lake::open(&spec.url)?;
+        check_apart(&spec.name, &lake, &self.shared.store)?;
+        let (listing, view) = tokio::join!(lake.list(), self.view());
+        let (listing, view) = (listing?, view?);
+        lock(&self.shared.seconds).list += began.elapsed().as_secs_f64();
+        reach("list.end");
+        let began = Instant::now();
+        let plan = plan_source(&spec.name, &lake, &listing, &view.live, spec.policy).await?;
+        let recorded = view.live.schema(&spec.name).filter(|_| !spec.refresh_schema);
+        let (schema, schema_is_new) = match (&spec.schema, recorded) {
+            (Some(given), _) => (Some(Arc::clone(given)), false),
+            (None, Some(hex)) => (Some(from_hex(hex)?), false),
+            (None, None) => (first_schema(&lake, &listing).await?, true),
+        };
+        let partitions = match &schema {
+            Some(schema) => partition_columns(listing.files.iter().map(|file| &*file.path), schema),
+            None => Vec::new(),
+        };
+        lock(&self.shared.seconds).plan += began.elapsed().as_secs_f64();
+        let source = Arc::new(Source {
+            name: spec.name.as_str().into(),
+            lake,
+            policy: spec.policy,
+            listing,
+            schema,
+            schema_is_new,
+            partitions,
+            plan: Mutex::new(Arc::new(plan)),
+            scanned: Mutex::default(),
+        });
+        lock(&self.shared.sources).insert(spec.name, Arc::clone(&source));
+        Ok(source)
+    }
+
+    /// Plans every source again against `view`, from the listings that were taken.
+    pub(crate) async fn replan(&self, view: View) -> Result<()> {
+        for source in self.sources() {
+            let plan = plan_source(&source.name, &source.lake, &source.listing, &view.live, source.policy).await?;
+            source.set_plan(plan);
+        }
+        self.set_view(view).await;
+        Ok(())
+    }
+
+    pub(crate) fn sources(&self) -> Vec<Arc<Source>> {
+        lock(&self.shared.sources).values().cloned().collect()
+    }
+
+    pub(crate) fn settings(&self) -> BTreeMap<String, SourceSettings> {
+        self.sources().iter().map(|source| (source.name.to_string(), source.settings())).collect()
+    }
+}
+
+/// R41: a store inside a source would be taken for input, and the reverse.
+fn check_apart(name: &str, lake: &Lake, store: &ObjectCheckpointStore) -> Result<()> {
+    let (source, store) = (lake.root().resolved(), store.root().resolved());
+    if source.contains(&store) || store.contains(&source) {
+        return Err(Error::refused(format!("the store {store} and source `{name}` ({source}) lie one in the other"))
+            .safe("nothing was read or written")
+            .way("put the store outside the source, for example `store = \"<sink url>.lakemark/store\"`"));
+    }
+    Ok(())
+}
+
+/// The schema of the first file by path that can be read: one footer.
+async fn first_schema(lake: &Lake, listing: &Listing) -> Result<Option<SchemaRef>> {
+    let mut last = None;
+    for file in listing.files.iter().filter(|file| file.size >= 12) {
+        match lake.footer(file).await? {
+            FooterRead::Read(footer) => match file_schema(&footer) {
+                Ok(schema) => return Ok(Some(Arc::new(schema))),
+                Err(why) => last = Some(format!("{}: {why}", file.path)),
+            },
+            FooterRead::Unusable(why) => last = Some(format!("{}: {why}", file.path)),
+            FooterRead::Changed | FooterRead::Vanished => {}
+        }
+    }
+    match last {
+        None => Ok(None),
+        Some(why) => {
+            Err(Error::new(ErrorKind::Invalid, format!("no file can be read as Parquet; the last one tried: {why}"))
+                .at(lake.root())
+                .safe("nothing was changed")
+                .way("check the source's `url` and `format`"))
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! A run from plan to commit.
+
+mod plan;
+mod progress;
+mod run;
+mod tasks;
+
+pub use plan::{Plan, PlannedTasks};
+pub(crate) use plan::{blank_report, plan_query};
+pub use progress::{Progress, StopSignal};
+pub(crate) use run::run_query;

@@ -1,0 +1,266 @@
+//! From a query to tasks, without changing anything.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use datafusion::dataframe::DataFrame;
+use datafusion::execution::{SessionState, SessionStateBuilder};
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_plan::ExecutionPlan;
+use lakemark::{
+    Error, ErrorKind, FileVersion, PlannedFile, Reason, Result, Root, Sink, SourcePlan, SourceReport, Unusable, View,
+};
+
+use crate::checkpoints::{Checkpoints, Source};
+use crate::errors::from_datafusion;
+use crate::report::{Outcome, RequestReport, RunReport};
+use crate::seal::Output;
+use crate::validate::{Mapped, check_logical, check_physical};
+
+/// How much a run will do, as far as it is known before files are opened.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct PlannedTasks {
+    /// Tasks.
+    pub tasks: u64,
+    /// Files.
+    pub files: u64,
+    /// Row groups, of files that were opened.
+    pub row_groups: u64,
+}
+
+/// What a run would do.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// The report that the run would begin with.
+    pub report: RunReport,
+    /// The files with something left to do, by source and path.
+    pub files: Vec<PlannedFile>,
+    /// What a person should know.
+    pub warnings: Vec<String>,
+}
+
+/// A query that may run.
+pub(super) struct Query {
+    pub(super) state: SessionState,
+    pub(super) logical: LogicalPlan,
+}
+
+/// A plan that may run: each partition is one task.
+pub(super) struct Planned {
+    pub(super) physical: Arc<dyn ExecutionPlan>,
+    pub(super) mapped: Mapped,
+}
+
+impl Planned {
+    pub(super) fn tasks(&self) -> u64 {
+        self.mapped.iter().flatten().count() as u64
+    }
+}
+
+impl Query {
+    pub(super) fn new(query: DataFrame) -> Result<Self> {
+        let (state, logical) = query.into_parts();
+        check_logical(&logical)?;
+        Ok(Self { state: one_task_one_partition(state), logical })
+    }
+
+    /// The physical plan over what the sources have left now; `None` when they have nothing.
+    pub(super) async fn physical(&self, checkpoints: &Checkpoints) -> Result<Option<Planned>> {
+        if checkpoints.sources().iter().all(|source| source.plan().files.is_empty()) {
+            return Ok(None);
+        }
+        let physical = self.state.create_physical_plan(&self.logical).await;
+        let physical = physical.map_err(|e| {
+            from_datafusion(e, ErrorKind::Invalid, "the query cannot be planned").safe("nothing was read or written")
+        })?;
+        let mapped = check_physical(&physical)?;
+        let planned = Planned { physical, mapped };
+        Ok((planned.tasks() > 0).then_some(planned))
+    }
+}
+
+/// DataFusion's settings under which one partition is one task from scan to sink.
+fn one_task_one_partition(state: SessionState) -> SessionState {
+    let mut config = state.config().clone();
+    let options = config.options_mut();
+    // One partition would stop the swap of join sides.
+    options.execution.target_partitions = options.execution.target_partitions.max(2);
+    options.execution.enable_file_stream_work_stealing = false;
+    options.optimizer.enable_round_robin_repartition = false;
+    options.optimizer.repartition_file_scans = false;
+    // It waits for all partitions of the probe side, which run a few at a time.
+    options.optimizer.enable_join_dynamic_filter_pushdown = false;
+    options.optimizer.prefer_hash_join = true;
+    options.optimizer.hash_join_single_partition_threshold = usize::MAX;
+    options.optimizer.hash_join_single_partition_threshold_rows = usize::MAX;
+    SessionStateBuilder::new_from_existing(state).with_config(config).build()
+}
+
+/// Checks store, destination and sources against each other. Reads only.
+pub(super) async fn check_places(checkpoints: &Checkpoints, view: &View, output: Option<&Output>) -> Result<()> {
+    let binding = output.map(|output| output.sink.binding());
+    if let Some(head) = &view.head {
+        lakemark::store::check_settings(&head.manifest, &checkpoints.settings(), binding.as_ref())?;
+    }
+    let Some(output) = output else { return Ok(()) };
+    let sink = output.sink.root().resolved();
+    for source in checkpoints.sources() {
+        apart("destination", &sink, &format!("source `{}`", source.name), &source.lake.root().resolved())?;
+    }
+    apart("destination", &sink, "store", &checkpoints.store().root().resolved())?;
+    output.sink.check(view.head.as_ref().map(|head| &head.manifest)).await
+}
+
+fn apart(a: &str, a_root: &Root, b: &str, b_root: &Root) -> Result<()> {
+    if a_root.contains(b_root) || b_root.contains(a_root) {
+        return Err(Error::refused(format!("the {a} {a_root} and {b} ({b_root}) lie one in the other"))
+            .safe("nothing was read or written")
+            .way(format!("put the {a} outside the {}", b.split(' ').next().unwrap_or(b))));
+    }
+    Ok(())
+}
+
+/// Checks that the partition columns of the output exist.
+pub(super) fn check_output(query: &Query, output: Option<&Output>) -> Result<()> {
+    let Some(output) = output else { return Ok(()) };
+    let schema = query.logical.schema().as_arrow();
+    let mut names = std::collections::HashSet::new();
+    if let Some(twice) = schema.fields().iter().find(|field| !names.insert(field.name())) {
+        return Err(Error::invalid(format!("the query has two columns named `{}`", twice.name()))
+            .safe("nothing was read or written")
+            .way("give one of them another name with AS"));
+    }
+    lakemark::TaskWriter::split_columns(schema, &output.options.partition_by).map(drop)
+}
+
+pub(crate) async fn plan_query(checkpoints: &Checkpoints, query: DataFrame, output: Option<Output>) -> Result<Plan> {
+    let began = Instant::now();
+    let view = checkpoints.view().await?;
+    check_places(checkpoints, &view, output.as_ref()).await?;
+    let query = Query::new(query)?;
+    check_output(&query, output.as_ref())?;
+    let planned = query.physical(checkpoints).await?;
+    let mut report = start_report(checkpoints, &view);
+    report.tasks.planned = planned.as_ref().map_or(0, Planned::tasks);
+    report.atoms.planned = checkpoints.sources().iter().map(|source| source.scanned().atoms).sum();
+    report.seconds.plan += began.elapsed().as_secs_f64();
+    let idle =
+        planned.is_none() && !view.needs_epoch() && checkpoints.sources().iter().all(|s| s.plan().updates.is_empty());
+    report.outcome = match (has_unusable(&report), idle) {
+        (true, _) => Outcome::Partial,
+        (false, true) => Outcome::Nothing,
+        (false, false) => Outcome::Done,
+    };
+    finish_requests(checkpoints, &mut report);
+    let mut files = Vec::new();
+    let mut warnings = Vec::new();
+    for source in checkpoints.sources() {
+        let plan = source.plan();
+        files.extend(plan.files.iter().cloned());
+        warnings.extend(plan.warnings.iter().cloned());
+    }
+    Ok(Plan { report, files, warnings })
+}
+
+pub(crate) async fn blank_report(checkpoints: &Checkpoints) -> RunReport {
+    let view = checkpoints.view().await.unwrap_or_default();
+    let mut report = start_report(checkpoints, &view);
+    finish_requests(checkpoints, &mut report);
+    report.outcome = if has_unusable(&report) { Outcome::Partial } else { Outcome::Nothing };
+    report
+}
+
+/// The report as planning leaves it.
+pub(super) fn start_report(checkpoints: &Checkpoints, view: &View) -> RunReport {
+    let mut report = RunReport { store: checkpoints.store().root().to_string(), ..RunReport::default() };
+    for source in checkpoints.sources() {
+        report.sources.push(source_report(&source));
+    }
+    report.atoms.done = view.live.atoms();
+    report.atoms.files_unopened = report.sources.iter().filter(|s| !s.verified).map(|s| s.done).sum();
+    let seconds = *checkpoints.shared.seconds.lock().unwrap_or_else(|e| e.into_inner());
+    (report.seconds.list, report.seconds.open, report.seconds.plan) = (seconds.list, seconds.open, seconds.plan);
+    report
+}
+
+fn source_report(source: &Source) -> SourceReport {
+    let plan = source.plan();
+    let scanned = source.scanned();
+    let mut report = plan.report.clone();
+    for reason in &scanned.excluded {
+        *reason_count(&mut report, *reason) -= 1;
+        report.excluded += 1;
+    }
+    for unusable in scanned.unusable {
+        reclassify_unusable(&mut report, &plan, unusable);
+    }
+    for path in &scanned.vanished {
+        reclassify_vanished(&mut report, &plan, path);
+    }
+    report
+}
+
+fn reason_count(report: &mut SourceReport, reason: Reason) -> &mut u64 {
+    match reason {
+        Reason::New => &mut report.new,
+        Reason::Replaced => &mut report.replaced,
+        Reason::Moved => &mut report.moved,
+        Reason::PartlyDone => &mut report.partly_done,
+    }
+}
+
+fn reason_of(plan: &SourcePlan, path: &str) -> Option<Reason> {
+    let index = plan.files.binary_search_by(|file| (*file.file.path).cmp(path)).ok()?;
+    Some(plan.files[index].reason)
+}
+
+/// A planned file that could not be read is unusable, not new or replaced: the counts keep adding up.
+pub(super) fn reclassify_unusable(report: &mut SourceReport, plan: &SourcePlan, unusable: Unusable) {
+    if report.unusable.iter().any(|known| known.path == unusable.path) {
+        return;
+    }
+    if let Some(reason) = reason_of(plan, &unusable.path) {
+        let count = reason_count(report, reason);
+        *count = count.saturating_sub(1);
+        report.unusable.push(unusable);
+    }
+}
+
+/// A planned file that is gone is beside the sum.
+pub(super) fn reclassify_vanished(report: &mut SourceReport, plan: &SourcePlan, path: &str) {
+    if let Some(reason) = reason_of(plan, path) {
+        let count = reason_count(report, reason);
+        *count = count.saturating_sub(1);
+        report.listed = report.listed.saturating_sub(1);
+        report.vanished += 1;
+    }
+}
+
+pub(super) fn has_unusable(report: &RunReport) -> bool {
+    report.sources.iter().any(|source| !source.unusable.is_empty())
+}
+
+/// Fills in the counted requests and bytes.
+pub(super) fn finish_requests(checkpoints: &Checkpoints, report: &mut RunReport) {
+    let mut requests = RequestReport { store: checkpoints.store().requests(), ..RequestReport::default() };
+    for source in checkpoints.sources() {
+        let counted = source.lake.counters().snapshot();
+        requests.source.list += counted.list;
+        requests.source.head += counted.head;
+        requests.source.get += counted.get;
+        requests.source.bytes += counted.bytes;
+    }
+    report.bytes.read = requests.source.bytes;
+    report.requests = requests;
+}
+
+/// The files of `paths` as they are now; those that are gone are left out.
+pub(super) async fn stat_again(source: &Source, paths: &[Arc<str>]) -> Result<Vec<FileVersion>> {
+    let mut files = Vec::with_capacity(paths.len());
+    for path in paths {
+        files.extend(source.lake.stat(path).await?);
+    }
+    files.sort_by(|a, b| a.path.cmp(&b.path));
+    files.dedup_by(|a, b| a.path == b.path);
+    Ok(files)
+}

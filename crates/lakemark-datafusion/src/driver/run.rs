@@ -1,0 +1,286 @@
+//! The order of a run.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use datafusion::dataframe::DataFrame;
+use datafusion::execution::TaskContext;
+use lakemark::{BeginOptions, Error, ErrorKind, Listing, Result, Run, Sink, SourcePlan, Unusable, View, plan_source};
+
+use super::plan::{
+    Planned, PlannedTasks, Query, check_output, check_places, finish_requests, has_unusable, reclassify_unusable,
+    reclassify_vanished, start_report, stat_again,
+};
+use super::progress::{Progress, StopSignal};
+use super::tasks::run_tasks;
+use crate::checkpoints::Checkpoints;
+use crate::report::{ErrorReport, Outcome, RunReport};
+use crate::schema::to_ipc;
+use crate::seal::{Output, SealExec};
+
+/// Plans again at most this often in one run, for files that keep changing.
+const ROUNDS: u32 = 3;
+
+pub(crate) async fn run_query(
+    checkpoints: &Checkpoints,
+    query: DataFrame,
+    output: Option<Output>,
+    progress: Arc<dyn Progress>,
+    stop: StopSignal,
+) -> (RunReport, Option<Error>) {
+    let mut driver = Driver { checkpoints, output, progress, stop, report: RunReport::default(), stopped: false };
+    let error = driver.run(query).await.err();
+    let mut report = driver.report;
+    finish_requests(checkpoints, &mut report);
+    if let Some(error) = &error {
+        report.outcome = Outcome::of(error.kind());
+        report.error = Some(ErrorReport::from(error));
+    } else if report.outcome != Outcome::Nothing || has_unusable(&report) {
+        let partial = driver.stopped || has_unusable(&report);
+        report.outcome = if partial { Outcome::Partial } else { Outcome::Done };
+    }
+    (report, error)
+}
+
+struct Driver<'a> {
+    checkpoints: &'a Checkpoints,
+    output: Option<Output>,
+    progress: Arc<dyn Progress>,
+    stop: StopSignal,
+    report: RunReport,
+    stopped: bool,
+}
+
+impl Driver<'_> {
+    async fn run(&mut self, query: DataFrame) -> Result<()> {
+        let checkpoints = self.checkpoints;
+        let view = checkpoints.view().await?;
+        self.report = start_report(checkpoints, &view);
+        check_places(checkpoints, &view, self.output.as_ref()).await?;
+        let query = Query::new(query)?;
+        check_output(&query, self.output.as_ref())?;
+        let began = Instant::now();
+        let mut planned = query.physical(checkpoints).await?;
+        let plan_seconds = began.elapsed().as_secs_f64();
+        self.report = start_report(checkpoints, &view);
+        let updates = checkpoints.sources().iter().any(|source| !source.plan().updates.is_empty());
+        if planned.is_none() && !updates && !view.needs_epoch() {
+            self.report.seconds.plan += plan_seconds;
+            self.report.outcome = Outcome::Nothing;
+            return Ok(());
+        }
+
+        let began = Instant::now();
+        let run = Arc::new(self.begin().await?);
+        if let Some(newer) = newer_view(&run, &view).await {
+            // Somebody worked between the reading and the winning: plan from what is there now.
+            checkpoints.replan(newer).await?;
+            planned = query.physical(checkpoints).await?;
+            let view = checkpoints.view().await?;
+            self.report = start_report(checkpoints, &view);
+        }
+        self.report.seconds.plan += plan_seconds;
+        self.report.seconds.open += began.elapsed().as_secs_f64();
+        self.report.epoch = run.worker().epoch().0;
+        let worked = self.work(&run, &query, planned).await;
+        let fenced = matches!(&worked, Err(error) if error.kind() == ErrorKind::Fenced);
+        if fenced {
+            return worked;
+        }
+        // On a failure too: what is sealed is committed.
+        let finished = self.finish(run).await;
+        worked.and(finished)
+    }
+
+    async fn begin(&self) -> Result<Run> {
+        let options = self.checkpoints.options();
+        let run = self
+            .checkpoints
+            .store()
+            .begin(BeginOptions {
+                sources: self.checkpoints.settings(),
+                sink: self.output.as_ref().map(|output| output.sink.binding()),
+                wait: options.wait,
+                lease: options.lease,
+            })
+            .await?;
+        if let Some(output) = &self.output {
+            output.sink.bind(run.worker().store_id()).await?;
+        }
+        Ok(run)
+    }
+
+    /// Runs what is planned, and again what changed meanwhile.
+    async fn work(&mut self, run: &Arc<Run>, query: &Query, mut planned: Option<Planned>) -> Result<()> {
+        let began = Instant::now();
+        for source in self.checkpoints.sources() {
+            if let (true, Some(schema)) = (source.schema_is_new, &source.schema) {
+                run.record_schema(&source.name, &to_ipc(schema)?).await?;
+            }
+            run.update_files(&source.name, source.plan().updates.clone()).await?;
+        }
+        let context = query.state.task_ctx();
+        let mut result = Ok(());
+        let mut round = 0;
+        while let Some(now) = planned.take() {
+            let changed = self.round(run, &now, &context).await;
+            result = result.and(changed.error.map_or(Ok(()), Err));
+            round += 1;
+            if changed.files.is_empty() || result.is_err() || self.stopped {
+                break;
+            }
+            if round > ROUNDS {
+                self.give_up_on(&changed.files);
+                break;
+            }
+            planned = self.plan_changed(run, query, changed.files).await?;
+        }
+        self.report.seconds.run += began.elapsed().as_secs_f64();
+        result
+    }
+
+    /// Runs the tasks of one plan.
+    async fn round(&mut self, run: &Arc<Run>, planned: &Planned, context: &Arc<TaskContext>) -> Changed {
+        let options = self.checkpoints.options();
+        let tasks: Vec<_> = planned.mapped.iter().enumerate().filter_map(|(p, input)| input.map(|i| (p, i))).collect();
+        let before = self.report.tasks.sealed as usize;
+        let limit = if options.max_tasks == 0 { usize::MAX } else { options.max_tasks.saturating_sub(before) };
+        let sources = self.checkpoints.sources();
+        let plans: BTreeMap<Arc<str>, Arc<SourcePlan>> =
+            sources.iter().map(|source| (Arc::clone(&source.name), source.plan())).collect();
+        self.report.tasks.planned += tasks.len() as u64;
+        self.progress.planned(&PlannedTasks {
+            tasks: tasks.len() as u64,
+            files: plans.values().map(|plan| plan.files.len() as u64).sum(),
+            row_groups: sources.iter().map(|source| source.scanned().atoms).sum(),
+        });
+        let seal = Arc::new(SealExec::new(
+            Arc::clone(&planned.physical),
+            self.checkpoints.clone(),
+            Arc::clone(run),
+            self.output.clone(),
+            planned.mapped.clone(),
+        ));
+        let ran = run_tasks(&seal, &tasks, context, options, limit, &*self.progress, &mut self.stop, run).await;
+        self.stopped |= ran.stopped;
+        self.report.tasks.failed += ran.failed;
+        let mut changed: BTreeMap<Arc<str>, Vec<Arc<str>>> = BTreeMap::new();
+        for source in &sources {
+            // Files that the driver opened for splitting and found changed.
+            changed.entry(Arc::clone(&source.name)).or_default().extend(source.scanned().changed);
+        }
+        for done in ran.done {
+            let report = &mut self.report;
+            report.tasks.sealed += u64::from(done.sealed);
+            report.atoms.planned += done.atoms;
+            report.rows.rows_in += done.counts.rows_in;
+            report.rows.out += done.counts.rows_out;
+            report.rows.failed += done.counts.rows_failed;
+            report.bytes.written += done.bytes_written;
+            for (source, path) in done.read.changed {
+                tracing::warn!(%source, %path, "changed since planning: left out, and planned again");
+                changed.entry(source).or_default().push(path);
+            }
+            for (source, path, why) in done.read.unusable {
+                tracing::warn!(%source, %path, why, "unusable");
+                if let (Some(plan), Some(report)) = (plans.get(&source), source_report(report, &source)) {
+                    reclassify_unusable(report, plan, Unusable { path: path.to_string(), why });
+                }
+            }
+            for (source, path) in done.read.vanished {
+                tracing::warn!(%source, %path, "vanished before it was read");
+                if let (Some(plan), Some(report)) = (plans.get(&source), source_report(report, &source)) {
+                    reclassify_vanished(report, plan, &path);
+                }
+            }
+        }
+        changed.retain(|_, paths| !paths.is_empty());
+        Changed { files: changed, error: ran.error }
+    }
+
+    /// Plans the files that changed, as they are now.
+    async fn plan_changed(
+        &mut self,
+        run: &Run,
+        query: &Query,
+        changed: BTreeMap<Arc<str>, Vec<Arc<str>>>,
+    ) -> Result<Option<Planned>> {
+        run.fold().await?;
+        let (_, live) = run.view().await;
+        for source in self.checkpoints.sources() {
+            let paths = changed.get(&source.name).map(Vec::as_slice).unwrap_or_default();
+            let listing = Listing {
+                files: stat_again(&source, paths).await?,
+                hidden: 0,
+                unusable: Vec::new(),
+                warnings: Vec::new(),
+                taken_at: lakemark::time::now_ns(),
+            };
+            let mut plan = plan_source(&source.name, &source.lake, &listing, &live, source.policy).await?;
+            run.update_files(&source.name, std::mem::take(&mut plan.updates)).await?;
+            // The report keeps what the first plan said of these files.
+            plan.report = source.plan().report.clone();
+            source.set_plan(plan);
+        }
+        query.physical(self.checkpoints).await
+    }
+
+    fn give_up_on(&mut self, changed: &BTreeMap<Arc<str>, Vec<Arc<str>>>) {
+        for (source, paths) in changed {
+            if let Some(report) = source_report(&mut self.report, source) {
+                for path in paths {
+                    let why = "it changed each time it was read".to_owned();
+                    report.unusable.push(Unusable { path: path.to_string(), why });
+                    report.new = report.new.saturating_sub(1);
+                }
+            }
+        }
+    }
+
+    /// Commits what is sealed, and closes.
+    async fn finish(&mut self, run: Arc<Run>) -> Result<()> {
+        let began = Instant::now();
+        self.progress.committing();
+        let sink = self.output.as_ref().map(|output| Arc::clone(&output.sink));
+        let committed = run.commit(sink.as_deref().map(|sink| sink as &dyn Sink)).await;
+        if let Ok(committed) = &committed {
+            self.report.commits.extend(committed.iter().map(Into::into));
+        }
+        // Tasks that were dropped may still hold the run for a moment; the next run does not need the close.
+        let closed = match Arc::try_unwrap(run) {
+            Ok(run) if committed.is_ok() => run.close().await,
+            _ => Ok(()),
+        };
+        self.report.seconds.commit += began.elapsed().as_secs_f64();
+        let missing: Vec<String> = committed?.into_iter().flat_map(|c| c.missing).collect();
+        if let Some(first) = missing.first() {
+            self.stopped = true;
+            tracing::warn!(files = missing.len(), first, "staged files were gone: their work is undone, run again");
+        }
+        closed
+    }
+}
+
+/// What a round left over.
+struct Changed {
+    files: BTreeMap<Arc<str>, Vec<Arc<str>>>,
+    error: Option<Error>,
+}
+
+fn source_report<'a>(report: &'a mut RunReport, name: &str) -> Option<&'a mut lakemark::SourceReport> {
+    report.sources.iter_mut().find(|source| source.name == name)
+}
+
+/// The state that `run` won, if it is not what `view` was followed by nothing but the opening.
+async fn newer_view(run: &Run, view: &View) -> Option<View> {
+    let expected = view.head.as_ref().map_or(lakemark::ManifestVersion(1), |head| head.manifest.version.next());
+    let seen = view.live.checkpoints().count();
+    let same =
+        run.with_live(|head, live| head.manifest.version == expected && live.checkpoints().count() == seen).await;
+    if same {
+        return None;
+    }
+    let (head, live) = run.view().await;
+    Some(View { head: Some(head), live, ..View::default() })
+}

@@ -1,0 +1,159 @@
+//! Running tasks: some at once, each retried only where that can help.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use datafusion::execution::TaskContext;
+use datafusion::physical_plan::ExecutionPlan;
+use futures::StreamExt;
+use lakemark::{Error, ErrorKind, InputId, Result, Run};
+use tokio::task::JoinSet;
+
+use super::progress::{Progress, StopSignal};
+use crate::checkpoints::Options;
+use crate::errors::from_datafusion;
+use crate::seal::{SealExec, TaskDone};
+
+/// What became of a plan's tasks.
+#[derive(Debug, Default)]
+pub(super) struct Ran {
+    pub(super) done: Vec<TaskDone>,
+    pub(super) failed: u64,
+    /// The first error; tasks that were running went on.
+    pub(super) error: Option<Error>,
+    /// Whether tasks were left undone on request: a stop, or the limit.
+    pub(super) stopped: bool,
+}
+
+/// Runs the tasks of `seal`, at most `limit` of them.
+pub(super) async fn run_tasks(
+    seal: &Arc<SealExec>,
+    tasks: &[(usize, InputId)],
+    context: &Arc<TaskContext>,
+    options: &Options,
+    limit: usize,
+    progress: &dyn Progress,
+    stop: &mut StopSignal,
+    run: &Run,
+) -> Ran {
+    let mut ran = Ran::default();
+    let mut waiting = tasks.iter().take(limit);
+    let mut running: JoinSet<Result<TaskDone>> = JoinSet::new();
+    let mut deadline = None;
+    loop {
+        let may_start = ran.error.is_none() && stop.level() == 0;
+        while may_start && running.len() < options.concurrency.max(1) {
+            let Some(&(partition, input)) = waiting.next() else { break };
+            running.spawn(run_task(Arc::clone(seal), partition, input, Arc::clone(context), options.clone()));
+        }
+        if running.is_empty() {
+            break;
+        }
+        if stop.level() > 0 && deadline.is_none() {
+            tracing::warn!(running = running.len(), grace = ?options.grace, "stopping: running tasks may finish");
+            deadline = Some(tokio::time::Instant::now() + options.grace);
+        }
+        let next_level = stop.level() + 1;
+        let joined = tokio::select! {
+            joined = running.join_next() => joined,
+            () = stop.reached(next_level), if next_level <= 2 => None,
+            () = sleep_until(deadline) => None,
+        };
+        let out_of_grace = deadline.is_some_and(|deadline| tokio::time::Instant::now() >= deadline);
+        if stop.level() >= 2 || out_of_grace {
+            running.abort_all();
+        }
+        let Some(joined) = joined else { continue };
+        match joined {
+            Ok(Ok(done)) => {
+                let read = done.read.changed.len() + done.read.unusable.len();
+                tracing::debug!(rows = done.counts.rows_out, left_out = read, "a task is done");
+                progress.task_done(done.files, done.atoms, done.counts.rows_in);
+                ran.done.push(done);
+                if let Err(error) = run.fold_if_due().await {
+                    ran.error.get_or_insert(error);
+                }
+            }
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "a task failed");
+                ran.failed += 1;
+                // Fenced says more than what it broke.
+                if ran.error.is_none() || error.kind() == ErrorKind::Fenced {
+                    ran.error = Some(error);
+                }
+            }
+            Err(join) if join.is_cancelled() => {}
+            Err(join) => {
+                ran.failed += 1;
+                let what = panic_text(join.into_panic());
+                let error = Error::new(ErrorKind::Invalid, format!("a task panicked: {what}"))
+                    .safe("nothing of it was sealed; what was sealed before is kept")
+                    .way("look for a user-defined function that panics");
+                ran.error.get_or_insert(error);
+            }
+        }
+    }
+    ran.stopped = ran.error.is_none() && (ran.done.len() as u64 + ran.failed) < tasks.len() as u64;
+    ran
+}
+
+async fn sleep_until(deadline: Option<tokio::time::Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn panic_text(panic: Box<dyn std::any::Any + Send>) -> String {
+    let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
+}
+
+/// One task, attempt after attempt.
+async fn run_task(
+    seal: Arc<SealExec>,
+    partition: usize,
+    input: InputId,
+    context: Arc<TaskContext>,
+    options: Options,
+) -> Result<TaskDone> {
+    let mut pause = Duration::from_millis(200);
+    let mut left = options.retries;
+    loop {
+        let attempt = attempt(&seal, partition, input, &context);
+        let outcome = match options.task_timeout {
+            Some(limit) => match tokio::time::timeout(limit, attempt).await {
+                Ok(outcome) => outcome,
+                Err(_) => Err(Error::new(ErrorKind::Unavailable, format!("a task took longer than {limit:?}"))
+                    .safe("nothing of it was sealed; what was sealed before is kept")
+                    .way("raise run.task_timeout")),
+            },
+            None => attempt.await,
+        };
+        match outcome {
+            Err(error) if left > 0 && error.kind().is_retryable() => {
+                tracing::warn!(%error, left, "a task is tried again");
+                left -= 1;
+                tokio::time::sleep(pause).await;
+                pause *= 2;
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+async fn attempt(
+    seal: &Arc<SealExec>,
+    partition: usize,
+    input: InputId,
+    context: &Arc<TaskContext>,
+) -> Result<TaskDone> {
+    let failed = |e| from_datafusion(e, ErrorKind::Invalid, "the query failed").safe("nothing of its task was sealed");
+    let mut stream = seal.execute(partition, Arc::clone(context)).map_err(failed)?;
+    while let Some(batch) = stream.next().await {
+        batch.map_err(failed)?;
+    }
+    seal.take_done(input).ok_or_else(|| {
+        Error::new(ErrorKind::Indeterminate, "a task ended without saying how").safe("what was sealed is kept")
+    })
+}

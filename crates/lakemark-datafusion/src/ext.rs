@@ -1,0 +1,115 @@
+//! The one extension trait: a checkpointed read, a sealed write and a sink-less run for a `SessionContext` and its
+//! `DataFrame`s.
+
+use async_trait::async_trait;
+use datafusion::dataframe::DataFrame;
+use datafusion::prelude::SessionContext;
+use lakemark::{Error, ErrorKind, Result};
+use std::sync::Arc;
+
+use crate::checkpoints::{Checkpoints, SourceSpec};
+use crate::driver::{Plan, Progress, StopSignal, plan_query, run_query};
+use crate::errors::from_datafusion;
+use crate::report::RunReport;
+use crate::seal::Output;
+use crate::table::CheckpointedTable;
+use crate::validate::check_sql;
+
+/// lakemark on a [`SessionContext`].
+#[async_trait]
+pub trait LakemarkExt {
+    /// Registers a tracked source as a table. Lists it and reads the store; writes nothing.
+    async fn register_checkpointed(&self, checkpoints: &Checkpoints, source: SourceSpec) -> Result<()>;
+
+    /// Registers a tracked source and reads it.
+    async fn read_checkpointed(&self, checkpoints: &Checkpoints, source: SourceSpec) -> Result<DataFrame>;
+
+    /// A query, with the checks that only its text allows (TABLESAMPLE, statements that are no query).
+    async fn checkpointed_sql(&self, sql: &str) -> Result<DataFrame>;
+
+    /// What [`write_sealed`](Self::write_sealed) or [`run_sealed`](Self::run_sealed) (`output: None`) would do. Reads no
+    /// rows and changes nothing.
+    async fn plan_sealed(&self, checkpoints: &Checkpoints, query: DataFrame, output: Option<Output>) -> Result<Plan>;
+
+    /// Runs what of `query` is not done, seals it task by task, and commits it to `output`, exactly once.
+    ///
+    /// # Errors
+    /// The first error of a task; what was sealed by then is committed and kept.
+    async fn write_sealed(&self, checkpoints: &Checkpoints, query: DataFrame, output: Output) -> Result<RunReport>;
+
+    /// Runs `query` for its effects: its rows are discarded, and each task is sealed when it was drained.
+    async fn run_sealed(&self, checkpoints: &Checkpoints, query: DataFrame) -> Result<RunReport>;
+
+    /// As [`write_sealed`](Self::write_sealed) (or `run_sealed` for `None`), with progress and a way to stop. The report
+    /// is given also when there is an error.
+    async fn run_job(
+        &self,
+        checkpoints: &Checkpoints,
+        query: DataFrame,
+        output: Option<Output>,
+        progress: Arc<dyn Progress>,
+        stop: StopSignal,
+    ) -> (RunReport, Option<Error>);
+}
+
+#[async_trait]
+impl LakemarkExt for SessionContext {
+    async fn register_checkpointed(&self, checkpoints: &Checkpoints, source: SourceSpec) -> Result<()> {
+        let name = source.name.clone();
+        let source = checkpoints.add_source(source).await?;
+        let views = self.state().config().options().execution.parquet.schema_force_view_types;
+        let table = CheckpointedTable::new(checkpoints.clone(), source, views);
+        self.register_table(datafusion::common::TableReference::bare(name), Arc::new(table))
+            .map(drop)
+            .map_err(|e| from_datafusion(e, ErrorKind::Invalid, "the source cannot be registered"))
+    }
+
+    async fn read_checkpointed(&self, checkpoints: &Checkpoints, source: SourceSpec) -> Result<DataFrame> {
+        let name = source.name.clone();
+        self.register_checkpointed(checkpoints, source).await?;
+        let table = self.table(datafusion::common::TableReference::bare(name)).await;
+        table.map_err(|e| from_datafusion(e, ErrorKind::Invalid, "the source cannot be read"))
+    }
+
+    async fn checkpointed_sql(&self, sql: &str) -> Result<DataFrame> {
+        let wrong = |e| {
+            from_datafusion(e, ErrorKind::Invalid, "the query cannot be planned").safe("nothing was read or written")
+        };
+        let state = self.state();
+        let dialect = state.config().options().sql_parser.dialect;
+        let statement = state.sql_to_statement(sql, &dialect).map_err(wrong)?;
+        check_sql(&statement)?;
+        let plan = state.statement_to_plan(statement).await.map_err(wrong)?;
+        self.execute_logical_plan(plan).await.map_err(wrong)
+    }
+
+    async fn plan_sealed(&self, checkpoints: &Checkpoints, query: DataFrame, output: Option<Output>) -> Result<Plan> {
+        plan_query(checkpoints, query, output).await
+    }
+
+    async fn write_sealed(&self, checkpoints: &Checkpoints, query: DataFrame, output: Output) -> Result<RunReport> {
+        finished(self.run_job(checkpoints, query, Some(output), Arc::new(()), StopSignal::never()).await)
+    }
+
+    async fn run_sealed(&self, checkpoints: &Checkpoints, query: DataFrame) -> Result<RunReport> {
+        finished(self.run_job(checkpoints, query, None, Arc::new(()), StopSignal::never()).await)
+    }
+
+    async fn run_job(
+        &self,
+        checkpoints: &Checkpoints,
+        query: DataFrame,
+        output: Option<Output>,
+        progress: Arc<dyn Progress>,
+        stop: StopSignal,
+    ) -> (RunReport, Option<Error>) {
+        run_query(checkpoints, query, output, progress, stop).await
+    }
+}
+
+fn finished((report, error): (RunReport, Option<Error>)) -> Result<RunReport> {
+    match error {
+        Some(error) => Err(error),
+        None => Ok(report),
+    }
+}

@@ -1,0 +1,150 @@
+//! Schemas: of a source, of its files, of the output.
+
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
+use lakemark::{Error, Footer, Result};
+use parquet::arrow::parquet_to_arrow_schema;
+
+/// The Arrow schema of one Parquet file, without its key-value metadata.
+pub(crate) fn file_schema(footer: &Footer) -> Result<Schema, String> {
+    let meta = footer.metadata.file_metadata();
+    parquet_to_arrow_schema(meta.schema_descr(), meta.key_value_metadata())
+        .map(|schema| Schema::new(schema.fields().clone()))
+        .map_err(|e| format!("its schema cannot be read: {e}"))
+}
+
+/// Why a file of schema `file` cannot be read as `table`, if it cannot; and how many columns it has beyond `table`.
+///
+/// A missing nullable column is null, a column of a narrower type is widened, an extra column is ignored. Anything that
+/// could change a value or fail on some rows only is refused.
+pub(crate) fn fits(file: &Schema, table: &Schema) -> Result<usize, String> {
+    for wanted in table.fields() {
+        match file.field_with_name(wanted.name()) {
+            Ok(found) if widens(found.data_type(), wanted.data_type()) => {}
+            Ok(found) => {
+                return Err(format!(
+                    "column `{}` is {}, but {} in the source's schema",
+                    wanted.name(),
+                    found.data_type(),
+                    wanted.data_type()
+                ));
+            }
+            Err(_) if wanted.is_nullable() => {}
+            Err(_) => return Err(format!("column `{}` is missing and cannot be null", wanted.name())),
+        }
+    }
+    Ok(file.fields().iter().filter(|f| table.field_with_name(f.name()).is_err()).count())
+}
+
+/// Whether every value of `from` is a value of `to`.
+fn widens(from: &DataType, to: &DataType) -> bool {
+    use DataType as T;
+    let integer = |t: &DataType| match t {
+        T::Int8 => Some((true, 8)),
+        T::Int16 => Some((true, 16)),
+        T::Int32 => Some((true, 32)),
+        T::Int64 => Some((true, 64)),
+        T::UInt8 => Some((false, 8)),
+        T::UInt16 => Some((false, 16)),
+        T::UInt32 => Some((false, 32)),
+        T::UInt64 => Some((false, 64)),
+        _ => None,
+    };
+    if let (Some((from_signed, from_bits)), Some((to_signed, to_bits))) = (integer(from), integer(to)) {
+        return match (from_signed, to_signed) {
+            (a, b) if a == b => from_bits <= to_bits,
+            (false, true) => from_bits < to_bits,
+            _ => false,
+        };
+    }
+    match (from, to) {
+        (T::Null, _) => true,
+        (T::Dictionary(_, value), to) => widens(value, to),
+        (from, T::Dictionary(_, value)) => widens(from, value),
+        (T::Utf8 | T::LargeUtf8 | T::Utf8View, T::Utf8 | T::LargeUtf8 | T::Utf8View) => true,
+        (T::Binary | T::LargeBinary | T::BinaryView, T::Binary | T::LargeBinary | T::BinaryView) => true,
+        (T::Float16, T::Float32 | T::Float64) | (T::Float32, T::Float64) => true,
+        (T::Int8 | T::Int16 | T::UInt8 | T::UInt16, T::Float32 | T::Float64) | (T::Int32 | T::UInt32, T::Float64) => {
+            true
+        }
+        (T::Date32, T::Date64) => true,
+        (T::Decimal128(p, s), T::Decimal128(q, t)) => s == t && p <= q,
+        (T::Timestamp(_, a), T::Timestamp(TimeUnit::Microsecond, b)) if a == b => {
+            !matches!(from, T::Timestamp(TimeUnit::Nanosecond, _))
+        }
+        (T::Timestamp(u, a), T::Timestamp(v, b)) => u == v && a == b,
+        (T::List(a) | T::LargeList(a), T::List(b) | T::LargeList(b)) => widens(a.data_type(), b.data_type()),
+        (T::Struct(a), T::Struct(b)) => {
+            a.len() == b.len()
+                && a.iter().zip(b).all(|(x, y)| x.name() == y.name() && widens(x.data_type(), y.data_type()))
+        }
+        _ => from.equals_datatype(to),
+    }
+}
+
+/// A schema as IPC bytes, to be recorded.
+pub(crate) fn to_ipc(schema: &Schema) -> Result<Vec<u8>> {
+    use datafusion::arrow::ipc::writer::StreamWriter;
+    let writer = StreamWriter::try_new(Vec::new(), schema).and_then(|writer| writer.into_inner());
+    writer.map_err(|e| Error::invalid("the schema cannot be recorded").caused_by(e))
+}
+
+/// The inverse of [`to_ipc`], from hex as it is recorded.
+pub(crate) fn from_hex(hex: &str) -> Result<SchemaRef> {
+    use datafusion::arrow::ipc::reader::StreamReader;
+    let bad = || Error::corrupt("the recorded schema", "it cannot be read");
+    let digits: Option<Vec<u8>> =
+        (0..hex.len()).step_by(2).map(|i| u8::from_str_radix(hex.get(i..i + 2)?, 16).ok()).collect();
+    let bytes = digits.ok_or_else(bad)?;
+    let reader = StreamReader::try_new(std::io::Cursor::new(bytes), None).map_err(|e| bad().caused_by(e))?;
+    Ok(reader.schema())
+}
+
+/// The schema of output files: strings and binaries in the layouts that every Parquet reader knows.
+pub(crate) fn without_views(schema: &Schema) -> SchemaRef {
+    fn plain(t: &DataType) -> DataType {
+        match t {
+            DataType::Utf8View => DataType::Utf8,
+            DataType::BinaryView => DataType::Binary,
+            DataType::List(f) => DataType::List(field(f)),
+            DataType::LargeList(f) => DataType::LargeList(field(f)),
+            DataType::Struct(fields) => DataType::Struct(fields.iter().map(field).collect()),
+            other => other.clone(),
+        }
+    }
+    fn field(f: &Arc<Field>) -> Arc<Field> {
+        Arc::new(f.as_ref().clone().with_data_type(plain(f.data_type())))
+    }
+    Arc::new(Schema::new(schema.fields().iter().map(field).collect::<Vec<_>>()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn schema(fields: &[(&str, DataType, bool)]) -> Schema {
+        Schema::new(fields.iter().map(|(n, t, null)| Field::new(*n, t.clone(), *null)).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn only_what_keeps_every_value_fits() {
+        use DataType as T;
+        let table = schema(&[("a", T::Int64, true), ("b", T::Utf8View, false)]);
+        let file = |a, b| schema(&[("a", a, true), ("b", b, true)]);
+        assert_eq!(fits(&file(T::Int32, T::Utf8), &table), Ok(0));
+        assert_eq!(fits(&file(T::UInt32, T::LargeUtf8), &table), Ok(0));
+        assert!(fits(&file(T::UInt64, T::Utf8), &table).unwrap_err().contains("`a` is UInt64"));
+        assert!(fits(&file(T::Float64, T::Utf8), &table).is_err());
+        assert!(fits(&file(T::Int64, T::Int32), &table).is_err());
+        assert_eq!(fits(&schema(&[("b", T::Utf8, true), ("c", T::Int8, true)]), &table), Ok(1));
+        assert!(fits(&schema(&[("a", T::Int64, true)]), &table).unwrap_err().contains("`b` is missing"));
+    }
+
+    #[test]
+    fn a_schema_survives_being_recorded() {
+        let all = schema(&[("a", DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())), true)]);
+        let hex: String = to_ipc(&all).unwrap().iter().map(|b| format!("{b:02x}")).collect();
+        assert_eq!(*from_hex(&hex).unwrap(), all);
+    }
+}

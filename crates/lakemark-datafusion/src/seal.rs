@@ -1,0 +1,308 @@
+//! The end of a pipeline: writes what a task puts out, and seals it. Without a destination it is the discarding terminus.
+
+use std::fmt;
+use std::sync::Arc;
+
+use dashmap::DashMap;
+use datafusion::arrow::array::{ArrayRef, RecordBatch, UInt32Array, UInt64Array};
+use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_plan::execution_plan::{
+    Boundedness, ChildrenPropertiesMode, EmissionType, ReplaceChildrenOptions,
+};
+use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet, Time};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
+use futures::StreamExt;
+use lakemark::{
+    CheckpointStore, Counts, Coverage, DirectorySink, ErrorKind, InputId, OutputFile, ParquetOptions, Run, SealKind,
+    SealOutcome, SealedFile, TaskRead, TaskWriter,
+};
+
+use crate::checkpoints::Checkpoints;
+use crate::errors::{from_datafusion, to_datafusion};
+use crate::schema::without_views;
+
+/// A destination and how files are written.
+#[derive(Debug, Clone)]
+pub struct Output {
+    /// The destination.
+    pub sink: Arc<DirectorySink>,
+    /// How files are written.
+    pub options: Arc<ParquetOptions>,
+}
+
+impl Output {
+    /// Parquet files with the default options.
+    pub fn parquet(sink: DirectorySink) -> Self {
+        Self { sink: Arc::new(sink), options: Arc::default() }
+    }
+
+    /// With other options.
+    #[must_use]
+    pub fn with_options(mut self, options: ParquetOptions) -> Self {
+        self.options = Arc::new(options);
+        self
+    }
+}
+
+/// How one task ended, other than by an error.
+#[derive(Debug, Clone)]
+pub(crate) struct TaskDone {
+    /// Whether there is a seal that counts. Not when every file of the task was left out.
+    pub(crate) sealed: bool,
+    pub(crate) counts: Counts,
+    /// Files in the seal.
+    pub(crate) files: u64,
+    /// Row groups of what was sealed.
+    pub(crate) atoms: u64,
+    pub(crate) bytes_written: u64,
+    pub(crate) read: TaskRead,
+}
+
+/// Writes and seals: one partition, one task, one seal.
+#[derive(Debug)]
+pub struct SealExec {
+    input: Arc<dyn ExecutionPlan>,
+    checkpoints: Checkpoints,
+    run: Arc<Run>,
+    output: Option<Output>,
+    /// The task of each partition; `None` where a source of a union has none.
+    inputs: Arc<Vec<Option<InputId>>>,
+    done: Arc<DashMap<InputId, TaskDone>>,
+    metrics: ExecutionPlanMetricsSet,
+    properties: Arc<PlanProperties>,
+}
+
+impl SealExec {
+    pub(crate) fn new(
+        input: Arc<dyn ExecutionPlan>,
+        checkpoints: Checkpoints,
+        run: Arc<Run>,
+        output: Option<Output>,
+        inputs: Vec<Option<InputId>>,
+    ) -> Self {
+        let properties = Arc::new(PlanProperties::new(
+            EquivalenceProperties::new(result_schema()),
+            Partitioning::UnknownPartitioning(inputs.len()),
+            EmissionType::Final,
+            Boundedness::Bounded,
+        ));
+        Self {
+            input,
+            checkpoints,
+            run,
+            output,
+            inputs: Arc::new(inputs),
+            done: Arc::default(),
+            metrics: ExecutionPlanMetricsSet::new(),
+            properties,
+        }
+    }
+
+    /// How the task `input` ended, once its partition was run to the end.
+    pub(crate) fn take_done(&self, input: InputId) -> Option<TaskDone> {
+        self.done.remove(&input).map(|(_, done)| done)
+    }
+}
+
+fn result_schema() -> SchemaRef {
+    Arc::new(Schema::new(vec![
+        Field::new("input", DataType::UInt32, false),
+        Field::new("rows_in", DataType::UInt64, false),
+        Field::new("rows_out", DataType::UInt64, false),
+    ]))
+}
+
+/// One attempt of one task.
+struct Attempt {
+    checkpoints: Checkpoints,
+    run: Arc<Run>,
+    output: Option<Output>,
+    input: InputId,
+    rows: Count,
+    bytes: Count,
+    write_time: Time,
+    seal_time: Time,
+}
+
+impl Attempt {
+    async fn run(self, mut stream: SendableRecordBatchStream) -> lakemark::Result<TaskDone> {
+        let id = self.run.checkpoints().assign(self.input);
+        if let Some(seal) = self.run.worker().sealed(id) {
+            // A task that is already sealed returns its sealed result.
+            return Ok(done(
+                seal.kind == SealKind::Sealed,
+                seal.counts,
+                &seal.files,
+                &seal.outputs,
+                TaskRead::default(),
+            ));
+        }
+        self.run.abandon(id);
+        self.run.worker().guard().await?;
+        let mut writer = self.writer(&stream.schema())?;
+        let mut rows_out = 0;
+        while let Some(batch) = stream.next().await {
+            let batch = batch.map_err(|e| from_datafusion(e, ErrorKind::Invalid, "the query failed"))?;
+            rows_out += batch.num_rows() as u64;
+            if let Some(writer) = &mut writer {
+                let _timer = self.write_time.timer();
+                writer.write(&batch)?;
+            }
+        }
+        let outputs = match writer {
+            Some(writer) => {
+                let _timer = self.write_time.timer();
+                writer.finish().await?
+            }
+            None => Vec::new(),
+        };
+        let Some(mut read) = self.checkpoints.shared.atoms.take(self.input) else {
+            return Err(lakemark::Error::new(ErrorKind::Unsupported, "the plan did not read its task")
+                .safe("nothing was sealed"));
+        };
+        let files = std::mem::take(&mut read.files);
+        if files.is_empty() {
+            return Ok(done(false, Counts::default(), &[], &[], read));
+        }
+        let rows_in = files.iter().map(rows_of).sum();
+        let counts = Counts { rows_in, rows_out, rows_failed: 0 };
+        let _timer = self.seal_time.timer();
+        self.run.stage_keys(id, files.clone())?;
+        let staged = outputs.clone();
+        self.run.stage_files(id, Box::pin(async move { Ok(staged) }))?;
+        match self.run.checkpoint(id, counts).await? {
+            SealOutcome::Sealed(_) => {
+                self.rows.add(rows_out as usize);
+                self.bytes.add(outputs.iter().map(|o| o.size as usize).sum());
+                Ok(done(true, counts, &files, &outputs, read))
+            }
+            SealOutcome::Already(seal) => {
+                // Read, not guessed: another attempt holds the seal, so what this one staged is garbage.
+                if let Some(output) = &self.output {
+                    output.sink.remove_staged(&outputs);
+                }
+                Ok(done(seal.kind == SealKind::Sealed, seal.counts, &seal.files, &seal.outputs, read))
+            }
+        }
+    }
+
+    fn writer(&self, schema: &SchemaRef) -> lakemark::Result<Option<TaskWriter>> {
+        let Some(output) = &self.output else { return Ok(None) };
+        let id = self.run.checkpoints().assign(self.input);
+        let store = self.run.worker().store_id().short();
+        let (sink, options) = (Arc::clone(&output.sink), Arc::clone(&output.options));
+        TaskWriter::new(sink, options, schema, &without_views(schema), store, id, self.run.attempt(id)).map(Some)
+    }
+}
+
+fn done(sealed: bool, counts: Counts, files: &[SealedFile], outputs: &[OutputFile], read: TaskRead) -> TaskDone {
+    let atoms = files.iter().map(|f| f.coverage.touched_groups(f.evidence.row_groups())).sum();
+    TaskDone {
+        sealed,
+        counts,
+        files: files.len() as u64,
+        atoms,
+        bytes_written: outputs.iter().map(|o| o.size).sum(),
+        read,
+    }
+}
+
+/// Rows in the sealed part of a file.
+fn rows_of(sealed: &SealedFile) -> u64 {
+    let Coverage::Groups { full, partial } = &sealed.coverage else { return sealed.evidence.rows() };
+    let rows = sealed.evidence.group_rows();
+    let whole: u64 = full.iter().filter_map(|group| rows.get(group as usize)).sum();
+    whole + partial.values().map(lakemark::RangeSet::count).sum::<u64>()
+}
+
+impl DisplayAs for SealExec {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sink = self.output.as_ref().map_or_else(|| "none".to_owned(), |output| output.sink.root().to_string());
+        write!(f, "SealExec: tasks={}, sink={sink}", self.inputs.iter().flatten().count())
+    }
+}
+
+impl ExecutionPlan for SealExec {
+    fn name(&self) -> &str {
+        "SealExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.input]
+    }
+
+    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
+        vec![false]
+    }
+
+    fn apply_expressions(
+        &self,
+        _f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn replace_children(
+        self: Arc<Self>,
+        mut children: Vec<Arc<dyn ExecutionPlan>>,
+        _options: ReplaceChildrenOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        match (children.pop(), children.is_empty()) {
+            (Some(child), true) => Ok(Arc::new(Self::new(
+                child,
+                self.checkpoints.clone(),
+                Arc::clone(&self.run),
+                self.output.clone(),
+                self.inputs.to_vec(),
+            ))),
+            _ => Err(DataFusionError::Internal("SealExec has one child".into())),
+        }
+    }
+
+    fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
+        self.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
+    }
+
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let Some(input) = self.inputs.get(partition).copied().flatten() else {
+            return Err(DataFusionError::Internal(format!("partition {partition} has no task")));
+        };
+        let stream = self.input.execute(partition, context)?;
+        let metric = || MetricBuilder::new(&self.metrics);
+        let attempt = Attempt {
+            checkpoints: self.checkpoints.clone(),
+            run: Arc::clone(&self.run),
+            output: self.output.clone(),
+            input,
+            rows: metric().output_rows(partition),
+            bytes: metric().counter("bytes_written", partition),
+            write_time: metric().subset_time("write_time", partition),
+            seal_time: metric().subset_time("seal_time", partition),
+        };
+        let outcomes = Arc::clone(&self.done);
+        let result = async move {
+            let done = attempt.run(stream).await.map_err(to_datafusion)?;
+            let columns: Vec<ArrayRef> = vec![
+                Arc::new(UInt32Array::from(vec![input.0])),
+                Arc::new(UInt64Array::from(vec![done.counts.rows_in])),
+                Arc::new(UInt64Array::from(vec![done.counts.rows_out])),
+            ];
+            outcomes.insert(input, done);
+            Ok(RecordBatch::try_new(result_schema(), columns)?)
+        };
+        Ok(Box::pin(RecordBatchStreamAdapter::new(result_schema(), futures::stream::once(result))))
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+}

@@ -1,0 +1,11 @@
+//! What tells one source atom from another: root, raw path, size, token, coverage.
+
+mod atom;
+mod file;
+mod ids;
+mod root;
+
+pub use atom::AtomKey;
+pub use file::{Evidence, FileVersion, Sameness};
+pub use ids::{AttemptNonce, CheckpointId, Epoch, InputId, ManifestVersion, StoreId};
+pub use root::Root;

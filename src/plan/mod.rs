@@ -1,0 +1,15 @@
+//! Planning: which files have something left to do, which tasks do it, and the two layers of pruning for planners of others.
+
+mod atom_filter;
+mod policy;
+mod prune;
+mod scan_part;
+mod source_plan;
+mod tasks;
+
+pub use atom_filter::AtomFilter;
+pub use policy::{MaxReplaced, OnChange, OnMoved, SourcePolicy};
+pub use prune::{PruneCounts, ScanTask, SchedulerHook};
+pub use scan_part::{OtherFormat, ScanPart};
+pub use source_plan::{PlannedFile, Reason, SourcePlan, SourceReport, plan_source};
+pub use tasks::{FormedTasks, Task, TaskPart, TaskSizing, form_tasks};

@@ -1,0 +1,334 @@
+//! What of one source is left to do: the listing against the live set.
+
+use std::sync::Arc;
+
+use futures::{StreamExt, TryStreamExt};
+use serde::{Deserialize, Serialize};
+
+use super::policy::{OnChange, OnMoved, SourcePolicy};
+use crate::coverage::Coverage;
+use crate::error::{Error, Result};
+use crate::identity::FileVersion;
+use crate::source::{FooterRead, Lake, Listing, Unusable};
+use crate::store::{FileUpdate, Live, LiveVersion};
+
+/// A Parquet file is at least magic, footer length and magic.
+const SMALLEST_PARQUET: u64 = 12;
+
+/// Why a file is planned (R120).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    /// The path was never seen.
+    New,
+    /// The path is known with other content.
+    Replaced,
+    /// The path is known, with the same content under another token.
+    Moved,
+    /// A part of this version is done.
+    PartlyDone,
+}
+
+impl Reason {
+    /// As people read it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::New => "new",
+            Self::Replaced => "replaced",
+            Self::Moved => "moved",
+            Self::PartlyDone => "partly done",
+        }
+    }
+}
+
+/// A file with something left to do.
+#[derive(Debug, Clone)]
+pub struct PlannedFile {
+    /// The source's name.
+    pub source: Arc<str>,
+    /// The version to read, and no other.
+    pub file: FileVersion,
+    /// What of it is left; [`Coverage::Whole`] for a file that no one has opened yet.
+    pub left: Coverage,
+    /// Rows in each of its row groups, where known without opening it.
+    pub group_rows: Option<Vec<u64>>,
+    /// Why it is planned.
+    pub reason: Reason,
+    /// Whether its mtime was too fresh to be trusted when it was listed (R04).
+    pub unsettled: bool,
+}
+
+/// Counts of a source's files, as reports show them. `listed` is the sum of `done` to `unusable`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct SourceReport {
+    /// The source.
+    pub name: String,
+    /// Files that were considered.
+    pub listed: u64,
+    /// Nothing left to do.
+    pub done: u64,
+    /// See [`Reason`].
+    pub new: u64,
+    /// See [`Reason`].
+    pub replaced: u64,
+    /// See [`Reason`].
+    pub moved: u64,
+    /// See [`Reason`].
+    pub partly_done: u64,
+    /// Made undone by a person.
+    pub forced: u64,
+    /// Failed before.
+    pub failed: u64,
+    /// Ruled out by partition values: no work, not sealed.
+    pub excluded: u64,
+    /// Partly done in a version that is gone, under a policy that leaves replaced files alone.
+    pub stranded: u64,
+    /// Cannot be read, each with the reason.
+    pub unusable: Vec<Unusable>,
+    /// Ignored by the rule: a path segment begins with `_` or `.`.
+    pub hidden: u64,
+    /// Known to the store, and not listed any more.
+    pub vanished: u64,
+    /// Whether footers of finished files were compared. Without it, `done` means: same path, size and token.
+    pub verified: bool,
+}
+
+/// What of one source is left to do.
+#[derive(Debug, Clone)]
+pub struct SourcePlan {
+    /// Files with something left, ascending by path.
+    pub files: Vec<PlannedFile>,
+    /// Changes of the record: accepted tokens, found rewrites.
+    pub updates: Vec<FileUpdate>,
+    /// Counts. Files that only a worker opens can still turn out unusable.
+    pub report: SourceReport,
+    /// What a person should know.
+    pub warnings: Vec<String>,
+}
+
+impl SourcePlan {
+    /// Whether a run has nothing to do for this source.
+    pub fn is_empty(&self) -> bool {
+        self.files.is_empty() && self.updates.is_empty()
+    }
+}
+
+/// How a listed file relates to what is recorded.
+enum Verdict {
+    Done,
+    /// Done by size and token, but its footer is another (only under `verify`, or when its token was unsettled).
+    Rewritten,
+    Work(Reason),
+    Moved {
+        recorded: FileVersion,
+        complete: bool,
+    },
+    Unusable(String),
+    Gone,
+}
+
+/// Plans one source: `listing` of `lake` against `live`. Opens only files whose path is known with another token
+/// (a file that is done is never opened, unless `policy.verify`).
+///
+/// # Errors
+/// [`Refused`](crate::ErrorKind::Refused) by the policy, with every way on; [`Unavailable`](crate::ErrorKind::Unavailable)
+/// when a footer that must be compared cannot be read.
+pub async fn plan_source(
+    name: &str,
+    lake: &Lake,
+    listing: &Listing,
+    live: &Live,
+    policy: SourcePolicy,
+) -> Result<SourcePlan> {
+    let source: Arc<str> = name.into();
+    if let Some(file) = listing.files.iter().find(|file| !file.has_token()) {
+        return Err(Error::refused(format!("source `{name}` gives neither etag nor mtime for `{}`", file.path))
+            .at(lake.root())
+            .safe("nothing was planned: without a token a replaced file could not be told from the old one")
+            .way("track rows instead of files: mode = \"rows\" with on = [key columns]")
+            .way("serve the files from a store whose listings have etags or modification times"));
+    }
+    let verdicts = judge_all(name, lake, &listing.files, live, policy.verify).await?;
+
+    let mut report = SourceReport {
+        name: name.to_owned(),
+        listed: listing.files.len() as u64,
+        unusable: listing.unusable.clone(),
+        hidden: listing.hidden,
+        verified: policy.verify,
+        ..SourceReport::default()
+    };
+    report.listed += listing.unusable.len() as u64;
+    let mut plan = SourcePlan { files: Vec::new(), updates: Vec::new(), report, warnings: listing.warnings.clone() };
+    let local = lake.root().is_local();
+    let mut refused_moves = Vec::new();
+    for (file, verdict) in listing.files.iter().zip(verdicts) {
+        let report = &mut plan.report;
+        let unsettled = crate::source::unsettled(file, listing.taken_at, local);
+        let whole = |reason| PlannedFile {
+            source: Arc::clone(&source),
+            file: file.clone(),
+            left: Coverage::Whole,
+            group_rows: None,
+            reason,
+            unsettled,
+        };
+        match verdict {
+            Verdict::Done => report.done += 1,
+            Verdict::Gone => {
+                report.listed -= 1;
+                report.vanished += 1;
+            }
+            Verdict::Unusable(why) => report.unusable.push(Unusable { path: file.path.to_string(), why }),
+            Verdict::Work(Reason::New) => {
+                report.new += 1;
+                plan.files.push(whole(Reason::New));
+            }
+            Verdict::Work(Reason::PartlyDone) => {
+                report.partly_done += 1;
+                plan.files.push(rest(whole(Reason::PartlyDone), live.find(name, file)));
+            }
+            Verdict::Rewritten => {
+                report.replaced += 1;
+                plan.updates.push(FileUpdate { recorded: file.clone(), now: None });
+                plan.files.push(whole(Reason::Replaced));
+            }
+            Verdict::Work(_) => replaced(&mut plan, whole(Reason::Replaced), live.versions(name, &file.path), policy)?,
+            Verdict::Moved { recorded, complete } => match policy.on_moved {
+                OnMoved::Fail => refused_moves.push(file.path.to_string()),
+                OnMoved::Reprocess => {
+                    report.moved += 1;
+                    plan.files.push(whole(Reason::Moved));
+                }
+                OnMoved::Accept => {
+                    report.moved += 1;
+                    let update = FileUpdate { recorded: recorded.clone(), now: Some(file.clone()) };
+                    plan.updates.push(update);
+                    if !complete {
+                        plan.files.push(rest(whole(Reason::Moved), live.find(name, &recorded)));
+                    }
+                }
+            },
+        }
+    }
+    if !refused_moves.is_empty() {
+        return Err(moved_error(name, &refused_moves));
+    }
+    let known = live.files(name).count() as u64;
+    if policy.max_replaced.is_exceeded(plan.report.replaced, known) {
+        return Err(too_much_replaced(name, plan.report.replaced, known, plan.report.new));
+    }
+    plan.report.vanished += vanished(live, name, listing);
+    Ok(plan)
+}
+
+/// What is left of a partly done version.
+fn rest(mut file: PlannedFile, recorded: Option<&LiveVersion>) -> PlannedFile {
+    if let Some(recorded) = recorded {
+        let group_rows = recorded.evidence.group_rows();
+        file.left = recorded.coverage.missing(&group_rows);
+        file.group_rows = Some(group_rows);
+    }
+    file
+}
+
+/// A replaced file, by the policy.
+fn replaced(plan: &mut SourcePlan, file: PlannedFile, versions: &[LiveVersion], policy: SourcePolicy) -> Result<()> {
+    plan.report.replaced += 1;
+    match policy.on_change {
+        OnChange::Reprocess => plan.files.push(file),
+        OnChange::Ignore if versions.iter().all(LiveVersion::is_complete) => {}
+        OnChange::Ignore => {
+            return Err(Error::refused(format!(
+                "`{}` of source `{}` was replaced while it was only partly done: under on_change = \"ignore\" its rest \
+                 would never be done",
+                file.file.path, file.source
+            ))
+            .safe("nothing was planned")
+            .way("run with --on-change reprocess, to do the new version whole"));
+        }
+        OnChange::Fail => {
+            return Err(Error::refused(format!(
+                "`{}` of source `{}` was replaced by other content",
+                file.file.path, file.source
+            ))
+            .safe("nothing was planned")
+            .way("run with --on-change reprocess, to do the new version; the old version's rows stay in the output")
+            .way("run with --on-change ignore, to leave it"));
+        }
+    }
+    Ok(())
+}
+
+/// Judges each file; footers that must be read are read a few at a time.
+async fn judge_all(name: &str, lake: &Lake, files: &[FileVersion], live: &Live, verify: bool) -> Result<Vec<Verdict>> {
+    let judging: Vec<_> = files.iter().map(|file| judge(lake, file, live.versions(name, &file.path), verify)).collect();
+    futures::stream::iter(judging).buffered(16).try_collect().await
+}
+
+async fn judge(lake: &Lake, file: &FileVersion, versions: &[LiveVersion], verify: bool) -> Result<Verdict> {
+    if let Some(version) = versions.iter().find(|version| version.file.is_same(file)) {
+        if verify {
+            match lake.footer(file).await? {
+                FooterRead::Read(footer) if footer.digest == version.evidence.digest => {}
+                FooterRead::Read(_) | FooterRead::Unusable(_) | FooterRead::Changed => return Ok(Verdict::Rewritten),
+                FooterRead::Vanished => return Ok(Verdict::Gone),
+            }
+        }
+        let done = version.is_complete();
+        return Ok(if done { Verdict::Done } else { Verdict::Work(Reason::PartlyDone) });
+    }
+    if file.size < SMALLEST_PARQUET {
+        return Ok(Verdict::Unusable(format!("{} bytes: too short to be a Parquet file", file.size)));
+    }
+    if versions.is_empty() {
+        return Ok(Verdict::Work(Reason::New));
+    }
+    // A known path with another token: its footer is compared before anything is called replaced.
+    Ok(match lake.footer(file).await? {
+        FooterRead::Read(footer) => {
+            let same = versions.iter().find(|v| v.evidence.digest == footer.digest && v.file.size == file.size);
+            match same {
+                Some(v) => Verdict::Moved { recorded: v.file.clone(), complete: v.is_complete() },
+                None => Verdict::Work(Reason::Replaced),
+            }
+        }
+        FooterRead::Unusable(why) => Verdict::Unusable(why),
+        // Changed since the listing: a worker finds that out for this file too, and plans it again.
+        FooterRead::Changed => Verdict::Work(Reason::Replaced),
+        FooterRead::Vanished => Verdict::Gone,
+    })
+}
+
+/// Paths that the store knows and the listing does not have.
+fn vanished(live: &Live, name: &str, listing: &Listing) -> u64 {
+    let listed = |path: &str| listing.files.binary_search_by(|file| (*file.path).cmp(path)).is_ok();
+    live.files(name).filter(|(path, _)| !listed(path)).count() as u64
+}
+
+fn some(paths: &[String]) -> String {
+    let shown: Vec<_> = paths.iter().take(3).map(|path| format!("`{path}`")).collect();
+    let more = if paths.len() > 3 { format!(" and {} more", paths.len() - 3) } else { String::new() };
+    format!("{}{more}", shown.join(", "))
+}
+
+fn moved_error(name: &str, paths: &[String]) -> Error {
+    Error::refused(format!(
+        "{} finished files of source `{name}` have another modification time or etag, and the same footer: {}",
+        paths.len(),
+        some(paths)
+    ))
+    .safe("nothing was planned")
+    .way("they were only copied or touched: run with --on-moved accept, and their work stays done")
+    .way("their content may differ: run with --on-moved reprocess; the old rows stay in the output")
+    .way("restore their modification times (`cp -p`, `rsync -t`, `touch -r`), then run again")
+}
+
+fn too_much_replaced(name: &str, replaced: u64, known: u64, new: u64) -> Error {
+    Error::refused(format!(
+        "{replaced} of {known} known files of source `{name}` were replaced ({new} are new): more than `max_replaced` allows"
+    ))
+    .safe("nothing was planned")
+    .way(format!("it is meant: run with --set source.{name}.max_replaced={replaced}"))
+    .way("leave the replaced files: run with --on-change ignore")
+}

@@ -1,0 +1,87 @@
+//! Winning an epoch.
+
+use std::collections::BTreeMap;
+
+use super::holder_watch::{HolderWatch, Verdict};
+use super::state::Run;
+use crate::error::Result;
+use crate::identity::{Epoch, ManifestVersion};
+use crate::steps::reach;
+use crate::store::chain::Appended;
+use crate::store::segment::{SegmentData, flush};
+use crate::store::transition::{SegmentChange, Transition, check_settings};
+use crate::store::{Binding, Event, EventRow, Holder, Lease, ObjectCheckpointStore, SourceSettings};
+
+/// What to do about a holder that may be live.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Wait {
+    /// Watch it for one lease: take over if it shows no life, else [`Busy`](crate::ErrorKind::Busy).
+    #[default]
+    Lease,
+    /// [`Busy`](crate::ErrorKind::Busy) at once, unless it is provably dead.
+    No,
+    /// Take over. Safe, and the other holder's unsealed work is lost.
+    Takeover,
+}
+
+/// What an epoch is opened with.
+#[derive(Debug, Clone, Default)]
+pub struct BeginOptions {
+    /// The sources, by name. Those that the store knows must be equal.
+    pub sources: BTreeMap<String, SourceSettings>,
+    /// The destination; `None` is a run without one.
+    pub sink: Option<Binding>,
+    /// What to do about another holder.
+    pub wait: Wait,
+    /// Beat and lease.
+    pub lease: Lease,
+}
+
+impl ObjectCheckpointStore {
+    /// Wins a new epoch: fences every older one, folds the seals it left, and makes this process the holder.
+    ///
+    /// # Errors
+    /// [`Busy`](crate::ErrorKind::Busy) naming the live holder, [`Refused`](crate::ErrorKind::Refused) when a setting
+    /// differs from the store's, [`Unsupported`](crate::ErrorKind::Unsupported) for a backend that is not safe.
+    pub async fn begin(&self, options: BeginOptions) -> Result<Run> {
+        let mut watch = HolderWatch::new(options.lease, options.wait);
+        let mut probed = false;
+        loop {
+            let view = self.read().await?;
+            if let Some(head) = &view.head {
+                check_settings(&head.manifest, &options.sources, options.sink.as_ref())?;
+                if let Verdict::LookAgain = watch.observe(self, head).await? {
+                    continue;
+                }
+            } else if !std::mem::replace(&mut probed, true) {
+                self.probe().await?;
+            }
+            let holder = Holder::current(crate::time::now_ms());
+            let (epoch, version) = match &view.head {
+                Some(head) => (head.manifest.epoch.next(), head.manifest.version.next()),
+                None => (Epoch(1), ManifestVersion(1)),
+            };
+            let event = Event::Opened { holder: holder.to_string() };
+            let opened = EventRow { version, epoch, at: holder.since, event };
+            let mut delta = view.loose.then(SegmentData { events: vec![opened], ..SegmentData::default() });
+            let mut segments = SegmentChange::default();
+            if let Some(head) = view.head.as_ref().filter(|_| !delta.checkpoints.is_empty()) {
+                // A seal of an older epoch counts only if the manifest that fences it names it (I4).
+                segments.now =
+                    Some(flush(&self.medium, &head.manifest.segments, std::mem::take(&mut delta), version).await?);
+            }
+            reach("open.before_manifest");
+            let open =
+                Transition::Open { holder, sources: options.sources.clone(), sink: options.sink.clone(), segments };
+            match self.chain.append(view.head.as_ref(), &open).await? {
+                Appended::Newest(head) => {
+                    reach("open.after_manifest");
+                    tracing::info!(epoch = head.manifest.epoch.0, store = %self.root(), "opened an epoch");
+                    return Ok(Run::start(self.clone(), head, view.live, delta, options.lease));
+                }
+                // Decide again from the start, from what is there now.
+                Appended::Overtaken(_) => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,459 @@
+//! The driver's side of a run: folding, committing, closing.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use bytes::Bytes;
+use tokio::sync::Mutex;
+use tokio::task::JoinHandle;
+
+use super::lifecycle::Staging;
+use super::registry::{AtomRegistry, CheckpointIdMap};
+use super::worker::Worker;
+use crate::error::{Error, ErrorKind, Result};
+use crate::identity::{AttemptNonce, CheckpointId, InputId, ManifestVersion};
+use crate::sink::{Fitness, Sink};
+use crate::steps::reach;
+use crate::store::chain::Appended;
+use crate::store::commit_object::{self, CommitMember};
+use crate::store::envelope::{digest, encode};
+use crate::store::medium::Created;
+use crate::store::segment::{Event, EventRow, SegmentData, flush};
+use crate::store::transition::{SegmentChange, Transition};
+use crate::store::{FileUpdate, Head, Lease, Live, ObjectCheckpointStore, ObjectName, OpenIntent, OutputFile};
+
+/// Loose seals are folded when there are this many.
+const FOLD_AT: usize = 1_000;
+
+/// A won epoch: the right to seal, fold and commit. [`close`](Self::close) it when the work is done; a run that is only
+/// dropped leaves its seals for the next one, which finishes what this one did not.
+#[derive(Debug)]
+#[must_use = "a run that is not closed leaves its commit to the next run"]
+pub struct Run {
+    store: ObjectCheckpointStore,
+    worker: Worker,
+    state: Mutex<State>,
+    next_input: Arc<AtomicU32>,
+    checkpoints: CheckpointIdMap,
+    atoms: Arc<AtomRegistry>,
+    pub(super) staging: Staging,
+    beats: JoinHandle<()>,
+    closed: bool,
+}
+
+#[derive(Debug)]
+struct State {
+    head: Head,
+    live: Live,
+    /// Rows of `live` that no segment holds yet.
+    delta: SegmentData,
+    sealed: u64,
+    /// Set when an append failed half-way: what is newest is not known any more.
+    broken: bool,
+}
+
+/// A commit that is visible.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Committed {
+    /// Its number.
+    pub n: u64,
+    /// Checkpoints in it.
+    pub checkpoints: u64,
+    /// Files it made visible.
+    pub files: u64,
+    /// Rows in them.
+    pub rows: u64,
+    /// Files that were gone from staging: their checkpoints were withdrawn, their atoms are undone.
+    pub missing: Vec<String>,
+}
+
+impl Run {
+    pub(super) fn start(
+        store: ObjectCheckpointStore,
+        head: Head,
+        live: Live,
+        delta: SegmentData,
+        lease: Lease,
+    ) -> Self {
+        let worker = Worker::new(store.clone(), &head);
+        let epoch = head.manifest.epoch;
+        let beats = tokio::spawn(beat(store.clone(), worker.clone(), lease));
+        Self {
+            store,
+            worker,
+            state: Mutex::new(State { head, live, delta, sealed: 0, broken: false }),
+            next_input: Arc::new(AtomicU32::new(0)),
+            checkpoints: CheckpointIdMap::new(epoch),
+            atoms: Arc::default(),
+            staging: Staging::default(),
+            beats,
+            closed: false,
+        }
+    }
+
+    /// The store.
+    pub fn store(&self) -> &ObjectCheckpointStore {
+        &self.store
+    }
+
+    /// A handle that seals under this epoch.
+    pub fn worker(&self) -> &Worker {
+        &self.worker
+    }
+
+    /// Input id -> checkpoint id of this epoch.
+    pub fn checkpoints(&self) -> &CheckpointIdMap {
+        &self.checkpoints
+    }
+
+    /// What the tasks of this process have opened.
+    pub fn atoms(&self) -> &Arc<AtomRegistry> {
+        &self.atoms
+    }
+
+    /// A fresh input id.
+    pub fn next_input(&self) -> InputId {
+        InputId(self.next_input.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// The live set and the newest manifest now. Loose seals are not in it: [`fold`](Self::fold) first.
+    pub async fn view(&self) -> (Head, Live) {
+        let state = self.state.lock().await;
+        (state.head.clone(), state.live.clone())
+    }
+
+    /// Looks at the live set without copying it.
+    pub async fn with_live<T>(&self, look: impl FnOnce(&Head, &Live) -> T) -> T {
+        let state = self.state.lock().await;
+        look(&state.head, &state.live)
+    }
+
+    /// Records the schema of a source, as IPC bytes, durable at once: later runs use it without opening a file.
+    pub async fn record_schema(&self, source: &str, ipc: &[u8]) -> Result<()> {
+        let mut state = self.state.lock().await;
+        let ipc = ipc.iter().map(|b| format!("{b:02x}")).collect();
+        self.note(&mut state, Event::Schema { source: source.to_owned(), ipc });
+        self.advance(&mut state, Transition::Fold).await
+    }
+
+    /// Changes what is recorded about files of `source`, durable at once.
+    pub async fn update_files(&self, source: &str, files: Vec<FileUpdate>) -> Result<()> {
+        if files.is_empty() {
+            return Ok(());
+        }
+        let mut state = self.state.lock().await;
+        self.note(&mut state, Event::Updated { source: source.to_owned(), files });
+        self.advance(&mut state, Transition::Fold).await
+    }
+
+    /// Folds loose seals when there are many; cheap otherwise.
+    pub async fn fold_if_due(&self) -> Result<()> {
+        if self.worker.loose() < FOLD_AT { Ok(()) } else { self.fold().await }
+    }
+
+    /// Folds every loose seal of this epoch. Nothing is written when there is none.
+    pub async fn fold(&self) -> Result<()> {
+        let mut state = self.state.lock().await;
+        self.gather(&mut state).await?;
+        if state.delta.checkpoints.is_empty() {
+            return Ok(());
+        }
+        self.advance(&mut state, Transition::Fold).await
+    }
+
+    /// Finishes an open intent, then commits everything that is sealed and in no commit: intent, sink, done.
+    /// `None`: there was nothing to commit.
+    ///
+    /// # Errors
+    /// After any error the sink holds what the intent says or less, and the next run goes on from there.
+    pub async fn commit(&self, sink: Option<&dyn Sink>) -> Result<Vec<Committed>> {
+        let mut state = self.state.lock().await;
+        let mut committed = Vec::new();
+        if state.head.manifest.commits.open.is_some() {
+            committed.push(self.publish(&mut state, sink).await?);
+        }
+        self.gather(&mut state).await?;
+        self.withdraw_unfit(&mut state, sink).await?;
+        let ids: Vec<CheckpointId> = state.live.pending().map(|row| row.id).collect();
+        if !ids.is_empty() {
+            self.decide_commit(&mut state, ids, None).await?;
+            committed.push(self.publish(&mut state, sink).await?);
+        }
+        Ok(committed)
+    }
+
+    /// Records exactly `ids` as one commit into the caller's own sink; see
+    /// [`CheckpointStore::mark_committed`](crate::CheckpointStore::mark_committed).
+    pub(super) async fn commit_exactly(&self, ids: &[CheckpointId]) -> Result<u64> {
+        let mut state = self.state.lock().await;
+        self.gather(&mut state).await?;
+        if state.head.manifest.commits.open.is_some() {
+            self.publish(&mut state, None).await?;
+        }
+        let known = |id: &&CheckpointId| {
+            state.live.checkpoint(**id).is_some_and(|row| row.is_pending() || row.commit.is_some())
+        };
+        if let Some(stranger) = ids.iter().find(|id| !known(id)) {
+            return Err(Error::invalid(format!("{stranger} is not a live sealed checkpoint"))
+                .at(self.store.root())
+                .safe("nothing was marked"));
+        }
+        let mut fresh: Vec<_> =
+            ids.iter().copied().filter(|id| state.live.checkpoint(*id).is_some_and(|r| r.is_pending())).collect();
+        fresh.sort_unstable();
+        fresh.dedup();
+        if fresh.is_empty() {
+            return Ok(state.head.manifest.commits.last);
+        }
+        self.decide_commit(&mut state, fresh.clone(), Some(fresh)).await?;
+        Ok(self.publish(&mut state, None).await?.n)
+    }
+
+    /// Closes the epoch: folds what is left and names no holder any more.
+    pub async fn close(mut self) -> Result<()> {
+        let mut state = self.state.lock().await;
+        self.gather(&mut state).await?;
+        let sealed = state.sealed;
+        self.note(&mut state, Event::Closed { sealed });
+        reach("close.before_segment");
+        self.advance(&mut state, Transition::Close).await?;
+        drop(state);
+        self.closed = true;
+        Ok(())
+    }
+
+    /// Lets `event` happen with the next manifest.
+    fn note(&self, state: &mut State, event: Event) {
+        let manifest = &state.head.manifest;
+        let row =
+            EventRow { version: manifest.version.next(), epoch: manifest.epoch, at: crate::time::now_ms(), event };
+        state.live.happen(row.clone());
+        let delta = std::mem::take(&mut state.delta);
+        state.delta = delta.then(SegmentData { events: vec![row], ..SegmentData::default() });
+    }
+
+    /// Decides every loose seal of this epoch in the order of their names.
+    async fn gather(&self, state: &mut State) -> Result<()> {
+        self.check(state)?;
+        let known = self.worker.known_seals();
+        let epoch = self.worker.epoch();
+        let seals = self.store.loose_seals(self.worker.store_id(), epoch, &state.live, &known).await?;
+        for seal in &seals {
+            if let Some(rows) = state.live.decide(seal) {
+                state.sealed += 1;
+                state.delta = std::mem::take(&mut state.delta).then(rows);
+            }
+        }
+        self.worker.folded(|id| seals.binary_search_by_key(&id, |seal| seal.id).is_ok());
+        Ok(())
+    }
+
+    /// Checks the staged files of checkpoints sealed in earlier epochs; those whose files are gone are undone, with the
+    /// next manifest.
+    async fn withdraw_unfit(&self, state: &mut State, sink: Option<&dyn Sink>) -> Result<()> {
+        let Some(sink) = sink else { return Ok(()) };
+        let epoch = self.worker.epoch();
+        let older: Vec<_> = state.live.pending().filter(|row| row.id.epoch < epoch).cloned().collect();
+        let mut unfit = Vec::new();
+        for row in older {
+            for output in &row.outputs {
+                if sink.fitness(output).await? != Fitness::Fit {
+                    tracing::warn!(checkpoint = %row.id, file = output.name, "a staged file is gone; its atoms are undone");
+                    unfit.push(row.id);
+                    break;
+                }
+            }
+        }
+        if !unfit.is_empty() {
+            let why = "their staged files were missing or of another size".to_owned();
+            self.note(state, Event::Withdrawn { checkpoints: unfit, why });
+            // Durable with the intent; without one (nothing else is pending), on its own.
+            if state.live.pending().next().is_none() {
+                self.advance(state, Transition::Withdraw).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the commit object and the intent that binds commit n to exactly `ids`.
+    async fn decide_commit(
+        &self,
+        state: &mut State,
+        ids: Vec<CheckpointId>,
+        only: Option<Vec<CheckpointId>>,
+    ) -> Result<()> {
+        let members: Vec<CommitMember> = ids
+            .iter()
+            .filter_map(|id| state.live.checkpoint(*id))
+            .map(|row| CommitMember { checkpoint: row.id, outputs: row.outputs.clone() })
+            .collect();
+        check_members(&members)?;
+        let bytes = commit_object::encode(&members)?;
+        let outputs = || members.iter().flat_map(|member| &member.outputs);
+        let intent = OpenIntent {
+            n: state.head.manifest.commits.last + 1,
+            nonce: AttemptNonce::random(),
+            digest: digest(&bytes),
+            files: outputs().count() as u64,
+            rows: outputs().map(|output| output.rows).sum(),
+        };
+        reach("intent.before_object");
+        if let Created::Taken(_) = self.store.medium.create(intent.name(), bytes).await? {
+            let place = self.store.medium.place(intent.name());
+            return Err(Error::corrupt(place, "another object has the name of a new commit object"));
+        }
+        let (n, files, rows) = (intent.n, intent.files, intent.rows);
+        self.note(state, Event::Intent { n, files, rows, only });
+        reach("intent.before_segment");
+        self.advance(state, |segments| Transition::CommitIntent { intent, segments }).await
+    }
+
+    /// Brings the open intent into the sink and records that it is done.
+    async fn publish(&self, state: &mut State, sink: Option<&dyn Sink>) -> Result<Committed> {
+        let Some(intent) = state.head.manifest.commits.open.clone() else {
+            return Err(Error::invalid("there is no open intent"));
+        };
+        let members = self.read_intent(&intent).await?;
+        // An irreversible act outside the chain: the newest version must still be the one that was decided on.
+        self.worker.guard().await?;
+        let files: Vec<OutputFile> = members.iter().flat_map(|m| m.outputs.iter().cloned()).collect();
+        let missing = match sink {
+            Some(sink) => sink.publish(&files).await?,
+            None => Vec::new(),
+        };
+        let gone = |member: &&CommitMember| member.outputs.iter().any(|output| missing.contains(&output.name));
+        let withdrawn: Vec<CheckpointId> = members.iter().filter(gone).map(|m| m.checkpoint).collect();
+        let absent = || files.iter().filter(|file| missing.contains(&file.name));
+        let (missing_files, missing_rows) = (absent().count() as u64, absent().map(|f| f.rows).sum());
+        if !withdrawn.is_empty() {
+            let why = format!("their files were missing from commit {}", intent.n);
+            self.note(state, Event::Withdrawn { checkpoints: withdrawn.clone(), why });
+        }
+        self.note(state, Event::Done { n: intent.n });
+        let done = |segments| Transition::CommitDone { missing_files, missing_rows, segments };
+        if withdrawn.is_empty() {
+            // The record of the commit is in the intent's segment and in the manifest; history can wait for the next fold.
+            self.append(state, &done(SegmentChange::default())).await?;
+        } else {
+            self.advance(state, done).await?;
+        }
+        tracing::info!(
+            n = intent.n,
+            files = intent.files - missing_files,
+            rows = intent.rows - missing_rows,
+            "committed"
+        );
+        Ok(Committed {
+            n: intent.n,
+            checkpoints: (members.len() - withdrawn.len()) as u64,
+            files: intent.files - missing_files,
+            rows: intent.rows - missing_rows,
+            missing,
+        })
+    }
+
+    /// Reads the exact set of an intent (I6).
+    async fn read_intent(&self, intent: &OpenIntent) -> Result<Vec<CommitMember>> {
+        let place = self.store.medium.place(intent.name());
+        let Some(bytes) = self.store.medium.get(intent.name()).await? else {
+            return Err(Error::corrupt(place, "the commit object of the open intent is missing"));
+        };
+        if digest(&bytes) != intent.digest {
+            return Err(Error::corrupt(place, "the commit object is not the one that the intent names"));
+        }
+        commit_object::decode(&place, bytes)
+    }
+
+    fn check(&self, state: &State) -> Result<()> {
+        if state.broken {
+            return Err(Error::new(ErrorKind::Indeterminate, "an earlier write of this run has an unknown outcome")
+                .at(self.store.root())
+                .safe("what was sealed is kept")
+                .way("run again: the next run reads what is there and decides"));
+        }
+        Ok(())
+    }
+
+    /// Writes the delta as a segment and appends the transition that names it.
+    async fn advance(&self, state: &mut State, transition: impl FnOnce(SegmentChange) -> Transition) -> Result<()> {
+        self.check(state)?;
+        let mut change = SegmentChange::default();
+        if !state.delta.is_empty() {
+            let (old, version) = (&state.head.manifest.segments, state.head.manifest.version.next());
+            reach("fold.before_segment");
+            change.now = Some(flush(&self.store.medium, old, state.delta.clone(), version).await?);
+        }
+        self.append(state, &transition(change)).await?;
+        state.delta = SegmentData::default();
+        Ok(())
+    }
+
+    async fn append(&self, state: &mut State, transition: &Transition) -> Result<()> {
+        let (before, after) = match transition {
+            Transition::CommitIntent { .. } => ("intent.before_manifest", "intent.after_manifest"),
+            Transition::CommitDone { .. } => ("done.before_manifest", "done.after_manifest"),
+            Transition::Close(_) => ("close.before_manifest", "close.after_manifest"),
+            _ => ("fold.before_manifest", "fold.after_manifest"),
+        };
+        reach(before);
+        match self.store.chain.append(Some(&state.head), transition).await {
+            Ok(Appended::Newest(head)) => {
+                self.worker.knows(head.manifest.version);
+                state.head = head;
+                reach(after);
+                Ok(())
+            }
+            Ok(Appended::Overtaken(newest)) => {
+                state.broken = true;
+                Err(self.worker.fence(&newest))
+            }
+            Err(error) => {
+                state.broken = true;
+                Err(error)
+            }
+        }
+    }
+
+    /// The newest manifest version of this run.
+    pub async fn version(&self) -> ManifestVersion {
+        self.state.lock().await.head.manifest.version
+    }
+}
+
+/// R75: one path once; the same name twice is corruption, whatever the sizes.
+fn check_members(members: &[CommitMember]) -> Result<()> {
+    let mut seen = std::collections::HashSet::new();
+    for output in members.iter().flat_map(|member| &member.outputs) {
+        if !seen.insert(&output.name) {
+            return Err(Error::corrupt(&output.name, "two sealed checkpoints name this output file"));
+        }
+    }
+    Ok(())
+}
+
+/// Writes a beat now and then: courtesy to observers, never safety.
+async fn beat(store: ObjectCheckpointStore, worker: Worker, lease: Lease) {
+    for n in 1.. {
+        tokio::time::sleep(lease.beat).await;
+        if worker.is_fenced() {
+            return;
+        }
+        let body = AttemptNonce::random();
+        let bytes = encode("beat", &body).unwrap_or_else(|_| Bytes::new());
+        if let Err(error) = store.medium.create(ObjectName::Beat(worker.epoch(), n), bytes).await {
+            tracing::debug!(%error, "a beat was not written");
+        }
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        self.beats.abort();
+        if !self.closed {
+            tracing::warn!(
+                epoch = self.worker.epoch().0,
+                "a run ended without being closed; the next run finishes what it sealed"
+            );
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! A worker's rights under an epoch: to check that it still counts, and to seal.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use dashmap::DashMap;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::identity::{CheckpointId, Epoch, InputId, ManifestVersion, StoreId};
+use crate::steps::reach;
+use crate::store::envelope::encode;
+use crate::store::medium::Created;
+use crate::store::{Head, ObjectCheckpointStore, ObjectName, Seal, SealOutcome};
+
+/// A handle that seals under one epoch. Cheap to clone; many work at once.
+#[derive(Debug, Clone)]
+pub struct Worker {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    store: ObjectCheckpointStore,
+    store_id: StoreId,
+    epoch: Epoch,
+    /// The newest manifest version known to be of this epoch.
+    known: AtomicU64,
+    fenced: AtomicBool,
+    /// Seals that exist and that no fold has decided, by this process.
+    sealed: DashMap<CheckpointId, Arc<Seal>>,
+}
+
+impl Worker {
+    pub(super) fn new(store: ObjectCheckpointStore, head: &Head) -> Self {
+        let shared = Shared {
+            store,
+            store_id: head.manifest.store,
+            epoch: head.manifest.epoch,
+            known: AtomicU64::new(head.manifest.version.0),
+            fenced: AtomicBool::new(false),
+            sealed: DashMap::new(),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// The store's id.
+    pub fn store_id(&self) -> StoreId {
+        self.shared.store_id
+    }
+
+    /// The epoch.
+    pub fn epoch(&self) -> Epoch {
+        self.shared.epoch
+    }
+
+    /// The newest manifest version known to be of this epoch.
+    pub fn known_version(&self) -> ManifestVersion {
+        ManifestVersion(self.shared.known.load(Ordering::Acquire))
+    }
+
+    /// Whether this epoch is known to be fenced.
+    pub fn is_fenced(&self) -> bool {
+        self.shared.fenced.load(Ordering::Acquire)
+    }
+
+    pub(super) fn knows(&self, version: ManifestVersion) {
+        self.shared.known.fetch_max(version.0, Ordering::AcqRel);
+    }
+
+    pub(super) fn fence(&self, newest: &Head) -> Error {
+        self.shared.fenced.store(true, Ordering::Release);
+        let (mine, theirs) = (self.shared.epoch, &newest.manifest);
+        let by = theirs.holder.as_ref().map(|h| format!(" by {h}")).unwrap_or_default();
+        Error::new(ErrorKind::Fenced, format!("epoch {} was fenced: epoch {} was opened{by}", mine.0, theirs.epoch.0))
+            .at(self.shared.store.root())
+            .safe("what was sealed before is kept; nothing that this run does from now on counts")
+            .way("let the other run finish, then run again: it does only what is left")
+    }
+
+    /// Reads whether this epoch is still the newest. Before a task's first row, and before its seal.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Fenced`], never to be retried.
+    pub async fn guard(&self) -> Result<()> {
+        let chain = &self.shared.store.chain;
+        let newest = chain.newest_version().await?;
+        if newest.is_some_and(|newest| newest <= self.known_version()) && !self.is_fenced() {
+            return Ok(());
+        }
+        let gone = || Error::corrupt(self.shared.store.root(), "the chain of manifests is gone");
+        let head = chain.newest().await?.ok_or_else(gone)?;
+        if head.manifest.epoch != self.shared.epoch || head.manifest.store != self.shared.store_id {
+            return Err(self.fence(&head));
+        }
+        self.knows(head.manifest.version);
+        Ok(())
+    }
+
+    /// Publishes `seal`: staged -> checkpointed. Every output file it names is durable (I2).
+    ///
+    /// # Errors
+    /// [`ErrorKind::Fenced`]; [`ErrorKind::Indeterminate`] when the answer is unknown, and then nothing may be deleted.
+    pub async fn seal(&self, seal: Seal) -> Result<SealOutcome> {
+        let id = seal.id;
+        let name = ObjectName::Seal(id);
+        seal.check(self.shared.store_id, id, &self.shared.store.medium.place(name))?;
+        self.guard().await?;
+        reach("seal.before");
+        let created = self.shared.store.medium.create(name, encode("seal", &seal)?).await?;
+        let outcome = match created {
+            Created::Ours => SealOutcome::Sealed(Arc::new(seal)),
+            Created::Taken(bytes) => {
+                SealOutcome::Already(self.shared.store.decode_seal(self.shared.store_id, id, &bytes)?)
+            }
+        };
+        let (SealOutcome::Sealed(seal) | SealOutcome::Already(seal)) = &outcome;
+        self.shared.sealed.insert(id, Arc::clone(seal));
+        reach("seal.after");
+        Ok(outcome)
+    }
+
+    /// Takes the seal name of `input`, so that no attempt of it can seal any more. When a seal is there already, the
+    /// task is sealed and counts: that seal is returned.
+    pub async fn void(&self, input: InputId) -> Result<SealOutcome> {
+        let id = CheckpointId::first(self.shared.epoch, input);
+        self.seal(Seal::void(self.shared.store_id, id, self.known_version(), crate::time::now_ms())).await
+    }
+
+    /// The seal of `id`, if this process knows one that no fold has decided.
+    pub fn sealed(&self, id: CheckpointId) -> Option<Arc<Seal>> {
+        self.shared.sealed.get(&id).map(|seal| Arc::clone(&seal))
+    }
+
+    /// How many seals wait for a fold.
+    pub fn loose(&self) -> usize {
+        self.shared.sealed.len()
+    }
+
+    pub(super) fn known_seals(&self) -> BTreeMap<CheckpointId, Arc<Seal>> {
+        self.shared.sealed.iter().map(|entry| (*entry.key(), Arc::clone(entry.value()))).collect()
+    }
+
+    pub(super) fn folded(&self, decided: impl Fn(CheckpointId) -> bool) {
+        self.shared.sealed.retain(|id, _| !decided(*id));
+    }
+}

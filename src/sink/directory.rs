@@ -1,0 +1,343 @@
+//! A directory on disk: files wait in `<sink>.lakemark/staged/` and are renamed into the sink at commit.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+
+use super::staged::io_error;
+use super::{Fitness, Sink, StagedFile};
+use crate::disk::{Disk, RealDisk, write_durably};
+use crate::error::{Error, ErrorKind, Result};
+use crate::identity::{AttemptNonce, Root, StoreId};
+use crate::steps::reach;
+use crate::store::envelope::{decode, encode};
+use crate::store::{Binding, Manifest, OutputFile};
+
+/// A directory of output files on a local disk. Nothing but committed output is ever under its root.
+#[derive(Debug, Clone)]
+pub struct DirectorySink {
+    kind: String,
+    root: Root,
+    path: PathBuf,
+    side: PathBuf,
+    disk: Arc<dyn Disk>,
+}
+
+/// The destination's side of the binding.
+#[derive(Debug, Serialize, Deserialize)]
+struct BindingFile {
+    store: StoreId,
+    sink: Root,
+}
+
+impl DirectorySink {
+    /// A sink of files of `kind` (as in the job: `parquet`) at `url`, a local path.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] for what is not on a local disk.
+    pub fn open(kind: &str, url: &str) -> Result<Self> {
+        Self::open_on(kind, Root::parse(url)?, Arc::new(RealDisk))
+    }
+
+    /// As [`open`](Self::open), with every change going through `disk`.
+    pub fn open_on(kind: &str, root: Root, disk: Arc<dyn Disk>) -> Result<Self> {
+        let Some(path) = root.local_path() else {
+            return Err(Error::new(ErrorKind::Unsupported, format!("{root} is not on a local disk"))
+                .safe("nothing was changed")
+                .way("write to a local path"));
+        };
+        if path.file_name().is_none() {
+            return Err(Error::invalid(format!("{root} cannot be a destination: it has no name"))
+                .way("write to a directory below it"));
+        }
+        let mut side = path.clone().into_os_string();
+        side.push(".lakemark");
+        Ok(Self { kind: kind.to_owned(), root, path, side: side.into(), disk })
+    }
+
+    /// Its root.
+    pub fn root(&self) -> &Root {
+        &self.root
+    }
+
+    /// The folder beside it, for staging, binding and (by default) the store.
+    pub fn side_path(&self) -> &Path {
+        &self.side
+    }
+
+    fn staged(&self) -> PathBuf {
+        self.side.join("staged")
+    }
+
+    fn binding_path(&self) -> PathBuf {
+        self.side.join("binding.json")
+    }
+
+    /// Makes the staging folder.
+    pub fn prepare(&self) -> Result<()> {
+        let staged = self.staged();
+        self.disk.create_dir_all(&staged).map_err(|e| io_error(e, &staged))
+    }
+
+    /// Creates the staged file `name`, which must be new.
+    pub fn create(&self, name: &str) -> Result<StagedFile> {
+        StagedFile::create(Arc::clone(&self.disk), self.staged().join(name))
+    }
+
+    /// Makes the names of all finished staged files durable.
+    pub fn sync_staged(&self) -> Result<()> {
+        let staged = self.staged();
+        self.disk.sync_dir(&staged).map_err(|e| io_error(e, &staged))
+    }
+
+    /// Removes finished staged files of an attempt that lost its seal to another one: proven, never on an unknown answer.
+    pub fn remove_staged(&self, files: &[OutputFile]) {
+        for file in files {
+            let _ = self.disk.remove_file(&self.staged().join(&file.name));
+        }
+    }
+
+    fn read_binding(&self) -> Result<Option<BindingFile>> {
+        let path = self.binding_path();
+        match std::fs::read(&path) {
+            Ok(bytes) => decode("binding", &path.display().to_string(), &bytes).map(Some),
+            Err(error) if is_absent(&error) => Ok(None),
+            Err(error) => Err(io_error(error, &path)),
+        }
+    }
+
+    fn check_now(&self, manifest: Option<&Manifest>) -> Result<()> {
+        let bound = self.read_binding()?;
+        let contents = Contents::read(&self.path)?;
+        let refuse = |what: String| {
+            Error::refused(what).at(&self.root).safe("nothing was changed; nothing was written to the destination")
+        };
+        match (&bound, manifest) {
+            (Some(bound), known) if known.is_none_or(|m| m.store != bound.store) => {
+                return Err(refuse(format!(
+                    "the destination belongs to store {}, which is not the one given",
+                    bound.store
+                ))
+                .way("give the `store` that the destination belongs to")
+                .way("write to another destination"));
+            }
+            (None, None) if !contents.is_empty() => {
+                return Err(refuse(format!(
+                    "the destination is not empty ({}) and does not belong to this store",
+                    contents.describe()
+                ))
+                .way("write to a new or empty directory")
+                .way("if the files are of an earlier store, give that `store`"));
+            }
+            (None, Some(manifest)) if manifest.commits.last > 0 || !contents.is_empty() => {
+                return Err(refuse(
+                    "the destination lost its binding: it is not the directory this store committed to".into(),
+                )
+                .way(format!("restore {} from a copy", self.binding_path().display()))
+                .way("fill another destination from the start, with another `store`"));
+            }
+            _ => {}
+        }
+        let Some(manifest) = manifest else { return Ok(()) };
+        let stem = format!("lm-{}-", manifest.store.short());
+        let present = contents.names.iter().filter(|name| name.starts_with(&stem)).count() as u64;
+        // While an intent is open a part of its files may be there: the next commit looks at each.
+        if manifest.commits.open.is_none() && present < manifest.commits.files {
+            let gone = manifest.commits.files - present;
+            return Err(refuse(format!(
+                "{gone} of the {} committed files are no longer in the destination: they were deleted or moved by hand",
+                manifest.commits.files
+            ))
+            .way("put the files back")
+            .way("fill another destination from the start, with another `store`"));
+        }
+        Ok(())
+    }
+
+    fn bind_now(&self, store: StoreId) -> Result<()> {
+        self.prepare()?;
+        if self.read_binding()?.is_some() {
+            return Ok(());
+        }
+        let bytes = encode("binding", &BindingFile { store, sink: self.root.clone() })?;
+        let (path, side) = (self.binding_path(), &self.side);
+        let temporary = side.join(format!("binding-{}", AttemptNonce::random()));
+        let written = write_durably(&*self.disk, &temporary, &bytes)
+            .and_then(|()| self.disk.rename_no_replace(&temporary, &path))
+            .and_then(|()| self.disk.sync_dir(side));
+        match written {
+            Ok(()) => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                let _ = self.disk.remove_file(&temporary);
+                match self.read_binding()? {
+                    Some(bound) if bound.store == store => Ok(()),
+                    _ => Err(Error::refused("another store took this destination at the same time")
+                        .at(&self.root)
+                        .safe("nothing was written to it")
+                        .way("write to another destination")),
+                }
+            }
+            Err(error) => Err(io_error(error, &path)),
+        }
+    }
+
+    fn fitness_now(&self, file: &OutputFile) -> Result<Fitness> {
+        for path in [self.staged().join(&file.name), self.path.join(file.path())] {
+            match size_of(&path)? {
+                Some(size) if size == file.size => return Ok(Fitness::Fit),
+                Some(_) => return Ok(Fitness::Unfit),
+                None => {}
+            }
+        }
+        Ok(Fitness::Missing)
+    }
+
+    /// Makes one file visible: rename first, look at the target second. Whether it is there now.
+    fn publish_one(&self, file: &OutputFile) -> Result<bool> {
+        let (from, to) = (self.staged().join(&file.name), self.path.join(file.path()));
+        if size_of(&from)?.is_some_and(|size| size != file.size) {
+            // Out of the way of a stalled predecessor, before anything is recorded.
+            let unfit = self.side.join("unfit");
+            self.disk.create_dir_all(&unfit).map_err(|e| io_error(e, &unfit))?;
+            let aside = unfit.join(format!("{}-{}", file.name, AttemptNonce::random()));
+            self.disk.rename_no_replace(&from, &aside).map_err(|e| io_error(e, &aside))?;
+            return Ok(false);
+        }
+        match self.disk.rename_no_replace(&from, &to) {
+            Ok(()) => Ok(true),
+            Err(error) if is_absent(&error) || error.kind() == io::ErrorKind::AlreadyExists => match size_of(&to)? {
+                Some(size) if size == file.size => Ok(true),
+                Some(size) => Err(Error::new(
+                    ErrorKind::CannotDecide,
+                    format!("an output file has {size} bytes in the destination, {} were sealed", file.size),
+                )
+                .at(to.display())
+                .safe("nothing was overwritten")
+                .way("move the file away: the commit then withdraws its work and does it again")),
+                None => Ok(false),
+            },
+            Err(error) => Err(io_error(error, &to)),
+        }
+    }
+
+    fn publish_now(&self, files: &[OutputFile]) -> Result<Vec<String>> {
+        let folders: BTreeSet<&str> = files.iter().map(|file| file.folder.as_str()).collect();
+        for folder in &folders {
+            let path = self.path.join(folder);
+            self.disk.create_dir_all(&path).map_err(|e| io_error(e, &path))?;
+        }
+        let mut missing = Vec::new();
+        for file in files {
+            reach("rename.before");
+            if !self.publish_one(file)? {
+                missing.push(file.name.clone());
+            }
+            reach("rename.after");
+        }
+        for folder in &folders {
+            let path = self.path.join(folder);
+            self.disk.sync_dir(&path).map_err(|e| io_error(e, &path))?;
+        }
+        if !files.is_empty() {
+            self.sync_staged()?;
+        }
+        reach("rename.synced");
+        Ok(missing)
+    }
+
+    async fn blocking<T: Send + 'static>(&self, work: impl FnOnce(Self) -> Result<T> + Send + 'static) -> Result<T> {
+        let sink = self.clone();
+        tokio::task::spawn_blocking(move || work(sink))
+            .await
+            .map_err(|e| Error::new(ErrorKind::Indeterminate, "work on the destination was interrupted").caused_by(e))?
+    }
+}
+
+#[async_trait]
+impl Sink for DirectorySink {
+    fn binding(&self) -> Binding {
+        Binding { kind: self.kind.clone(), root: self.root.clone() }
+    }
+
+    async fn check(&self, manifest: Option<&Manifest>) -> Result<()> {
+        let manifest = manifest.cloned();
+        self.blocking(move |sink| sink.check_now(manifest.as_ref())).await
+    }
+
+    async fn bind(&self, store: StoreId) -> Result<()> {
+        reach("open.before_binding");
+        self.blocking(move |sink| sink.bind_now(store)).await?;
+        reach("open.after_binding");
+        Ok(())
+    }
+
+    async fn fitness(&self, file: &OutputFile) -> Result<Fitness> {
+        let file = file.clone();
+        self.blocking(move |sink| sink.fitness_now(&file)).await
+    }
+
+    async fn publish(&self, files: &[OutputFile]) -> Result<Vec<String>> {
+        let files = files.to_vec();
+        self.blocking(move |sink| sink.publish_now(&files)).await
+    }
+}
+
+fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+fn size_of(path: &Path) -> Result<Option<u64>> {
+    match std::fs::symlink_metadata(path) {
+        Ok(meta) => Ok(Some(meta.len())),
+        Err(error) if is_absent(&error) => Ok(None),
+        Err(error) => Err(io_error(error, path)),
+    }
+}
+
+/// The file names under a directory, whatever the depth.
+#[derive(Debug, Default)]
+struct Contents {
+    names: Vec<String>,
+}
+
+impl Contents {
+    fn read(root: &Path) -> Result<Self> {
+        let mut contents = Self::default();
+        let mut folders = vec![root.to_owned()];
+        while let Some(folder) = folders.pop() {
+            let entries = match std::fs::read_dir(&folder) {
+                Ok(entries) => entries,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
+                    return Err(Error::refused("the destination is a file, not a directory")
+                        .at(folder.display())
+                        .safe("nothing was changed")
+                        .way("write to a directory"));
+                }
+                Err(error) => return Err(io_error(error, &folder)),
+            };
+            for entry in entries {
+                let entry = entry.map_err(|e| io_error(e, &folder))?;
+                match entry.file_type() {
+                    Ok(kind) if kind.is_dir() => folders.push(entry.path()),
+                    _ => contents.names.push(entry.file_name().to_string_lossy().into_owned()),
+                }
+            }
+        }
+        Ok(contents)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+
+    fn describe(&self) -> String {
+        let shown: Vec<_> = self.names.iter().take(3).map(|name| format!("`{name}`")).collect();
+        let more = if self.names.len() > 3 { format!(" and {} more", self.names.len() - 3) } else { String::new() };
+        format!("{}{more}", shown.join(", "))
+    }
+}

@@ -1,0 +1,54 @@
+//! Destinations: where committed output becomes visible, and how it waits before.
+
+mod directory;
+mod hive;
+mod parquet;
+mod staged;
+
+use std::fmt::Debug;
+
+use async_trait::async_trait;
+
+use crate::error::Result;
+use crate::identity::StoreId;
+use crate::store::{Binding, Manifest, OutputFile};
+
+pub use directory::DirectorySink;
+pub use hive::{NULL_PARTITION, decode_partition_value, encode_partition_value, partition_folder};
+pub use parquet::{ParquetOptions, TaskWriter};
+pub use staged::StagedFile;
+
+/// What became of a staged file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fitness {
+    /// It is there with its size, staged or already visible.
+    Fit,
+    /// It is gone.
+    Missing,
+    /// It has another size.
+    Unfit,
+}
+
+/// A destination whose commits are idempotent.
+#[async_trait]
+pub trait Sink: Debug + Send + Sync {
+    /// Kind and place, as the store records them.
+    fn binding(&self) -> Binding;
+
+    /// Checks, without changing anything, that the destination belongs to this store (`manifest`; `None` for a new
+    /// store) and still holds what was committed.
+    ///
+    /// # Errors
+    /// [`Refused`](crate::ErrorKind::Refused) with the ways on.
+    async fn check(&self, manifest: Option<&Manifest>) -> Result<()>;
+
+    /// Records in the destination that it belongs to `store`. Done again, it is a no-op.
+    async fn bind(&self, store: StoreId) -> Result<()>;
+
+    /// What became of one output file of a seal.
+    async fn fitness(&self, file: &OutputFile) -> Result<Fitness>;
+
+    /// Makes `files` visible. Done again, also after a crash half-way or by a stalled predecessor at the same time, it
+    /// ends in the same state. Returns the names of files that are neither staged nor visible.
+    async fn publish(&self, files: &[OutputFile]) -> Result<Vec<String>>;
+}

@@ -1,0 +1,256 @@
+//! Parquet output of one task: batches in, durable staged files out.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, ArrayRef, RecordBatch, UInt32Array};
+use arrow_schema::{DataType, Schema, SchemaRef};
+use parquet::arrow::arrow_writer::ArrowWriterOptions;
+use parquet::arrow::{ARROW_SCHEMA_META_KEY, ArrowWriter, encode_arrow_schema};
+use parquet::basic::Compression;
+use parquet::file::metadata::KeyValue;
+use parquet::file::properties::WriterProperties;
+
+use super::{DirectorySink, StagedFile, partition_folder};
+use crate::error::{Error, Result};
+use crate::identity::{AttemptNonce, CheckpointId};
+use crate::steps::reach;
+use crate::store::{OutputFile, output_name};
+
+/// How output files are written.
+#[derive(Debug, Clone)]
+pub struct ParquetOptions {
+    /// Compression of every column.
+    pub compression: Compression,
+    /// Rows in a row group at most.
+    pub max_row_group_size: usize,
+    /// Begin a further file when one has reached about this many bytes.
+    pub target_file_size: Option<u64>,
+    /// Columns that become `column=value` folders and are left out of the files.
+    pub partition_by: Vec<String>,
+}
+
+impl Default for ParquetOptions {
+    fn default() -> Self {
+        let level = parquet::basic::ZstdLevel::try_new(3).unwrap_or_default();
+        Self {
+            compression: Compression::ZSTD(level),
+            max_row_group_size: 1_048_576,
+            target_file_size: None,
+            partition_by: Vec::new(),
+        }
+    }
+}
+
+/// Writes what one attempt of a task puts out. Files are created when there is something to put in them: a task whose
+/// rows are all filtered away writes none (R47).
+pub struct TaskWriter {
+    sink: Arc<DirectorySink>,
+    options: Arc<ParquetOptions>,
+    properties: WriterProperties,
+    store: String,
+    id: CheckpointId,
+    attempt: AttemptNonce,
+    /// Columns of the files, by position in the input.
+    kept: Vec<usize>,
+    partitions: Vec<usize>,
+    file_schema: SchemaRef,
+    open: HashMap<String, Open>,
+    written: Vec<(StagedFile, OutputFile)>,
+    parts: u32,
+    rows: u64,
+}
+
+struct Open {
+    writer: ArrowWriter<StagedFile>,
+    output: OutputFile,
+}
+
+fn unwritable(error: impl std::error::Error + Send + Sync + 'static) -> Error {
+    // The writer flattens I/O errors; what they said is in the cause.
+    Error::new(crate::ErrorKind::Unavailable, "the output could not be written")
+        .safe("nothing of this task was sealed; what was sealed before is kept")
+        .way("see the cause, then run again")
+        .caused_by(error)
+}
+
+impl TaskWriter {
+    /// A writer of rows of `schema` for the attempt `attempt` of `id`, in the store whose short id is `store`. Readers
+    /// see the types of `readable`: `schema` in layouts that every reader of Arrow schemas knows.
+    ///
+    /// # Errors
+    /// [`Invalid`](crate::ErrorKind::Invalid) when a partition column is missing or is every column.
+    pub fn new(
+        sink: Arc<DirectorySink>,
+        options: Arc<ParquetOptions>,
+        schema: &Schema,
+        readable: &Schema,
+        store: String,
+        id: CheckpointId,
+        attempt: AttemptNonce,
+    ) -> Result<Self> {
+        let (kept, partitions) = Self::split_columns(schema, &options.partition_by)?;
+        let file_schema = Arc::new(schema.project(&kept).map_err(unwritable)?);
+        let readable = readable.project(&kept).map_err(unwritable)?;
+        let arrow = KeyValue::new(ARROW_SCHEMA_META_KEY.to_owned(), encode_arrow_schema(&readable));
+        let properties = WriterProperties::builder()
+            .set_key_value_metadata(Some(vec![arrow]))
+            .set_compression(options.compression)
+            .set_max_row_group_row_count(Some(options.max_row_group_size))
+            .set_created_by(concat!("lakemark ", env!("CARGO_PKG_VERSION")).to_owned())
+            .build();
+        Ok(Self {
+            sink,
+            options,
+            properties,
+            store,
+            id,
+            attempt,
+            kept,
+            partitions,
+            file_schema,
+            open: HashMap::new(),
+            written: Vec::new(),
+            parts: 0,
+            rows: 0,
+        })
+    }
+
+    /// The positions in `schema` of the columns of the files, and of those that become folders, in the order of `partition_by`.
+    ///
+    /// # Errors
+    /// [`Invalid`](crate::ErrorKind::Invalid), naming the column.
+    pub fn split_columns(schema: &Schema, partition_by: &[String]) -> Result<(Vec<usize>, Vec<usize>)> {
+        let names = || schema.fields().iter().map(|f| format!("`{}`", f.name())).collect::<Vec<_>>().join(", ");
+        let mut partitions = Vec::new();
+        for column in partition_by {
+            let index = schema.index_of(column).map_err(|_| {
+                Error::invalid(format!("`partition_by` names `{column}`, which is not in the output ({})", names()))
+                    .way("add the column to the query, or take it out of `partition_by`")
+            })?;
+            partitions.push(index);
+        }
+        let kept: Vec<usize> = (0..schema.fields().len()).filter(|i| !partitions.contains(i)).collect();
+        if kept.is_empty() {
+            return Err(Error::invalid("every column of the output is in `partition_by`: the files would have none")
+                .way("leave at least one column out of `partition_by`"));
+        }
+        Ok((kept, partitions))
+    }
+
+    /// Writes the rows of `batch`.
+    pub fn write(&mut self, batch: &RecordBatch) -> Result<()> {
+        if batch.num_rows() == 0 {
+            return Ok(());
+        }
+        self.rows += batch.num_rows() as u64;
+        if self.partitions.is_empty() {
+            return self.write_to(String::new(), batch);
+        }
+        let inner = batch.project(&self.kept).map_err(unwritable)?;
+        let groups = group_by_folder(batch, &self.partitions)?;
+        if let [(folder, _)] = &groups[..] {
+            return self.write_to(folder.clone(), &inner);
+        }
+        for (folder, rows) in groups {
+            let columns = inner.columns().iter().map(|c| arrow_select::take::take(c, &rows, None));
+            let columns = columns.collect::<std::result::Result<Vec<_>, _>>().map_err(unwritable)?;
+            let part = RecordBatch::try_new(inner.schema(), columns).map_err(unwritable)?;
+            self.write_to(folder, &part)?;
+        }
+        Ok(())
+    }
+
+    fn write_to(&mut self, folder: String, batch: &RecordBatch) -> Result<()> {
+        if !self.open.contains_key(&folder) {
+            reach("run.output");
+            let name = output_name(&self.store, self.id, self.attempt, self.parts, "parquet");
+            self.parts += 1;
+            let file = self.sink.create(&name)?;
+            let options =
+                ArrowWriterOptions::new().with_properties(self.properties.clone()).with_skip_arrow_metadata(true);
+            let writer =
+                ArrowWriter::try_new_with_options(file, Arc::clone(&self.file_schema), options).map_err(unwritable)?;
+            let output = OutputFile { name, folder: folder.clone(), size: 0, rows: 0 };
+            self.open.insert(folder.clone(), Open { writer, output });
+        }
+        let Some(open) = self.open.get_mut(&folder) else { return Ok(()) };
+        // The query's schema may differ from the file's in metadata only.
+        let batch = batch.clone().with_schema(Arc::clone(&self.file_schema)).map_err(unwritable)?;
+        open.writer.write(&batch).map_err(unwritable)?;
+        open.output.rows += batch.num_rows() as u64;
+        let bytes = open.writer.bytes_written() + open.writer.in_progress_size();
+        if self.options.target_file_size.is_some_and(|target| bytes as u64 >= target)
+            && let Some(full) = self.open.remove(&folder)
+        {
+            self.written.push(end(full)?);
+        }
+        Ok(())
+    }
+
+    /// Rows taken so far.
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// Ends every file and makes them all durable, bytes and names.
+    ///
+    /// # Errors
+    /// Then no file is left: none was named by a seal.
+    pub async fn finish(mut self) -> Result<Vec<OutputFile>> {
+        for (_, open) in std::mem::take(&mut self.open) {
+            self.written.push(end(open)?);
+        }
+        reach("run.written");
+        if self.written.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (written, sink) = (self.written, self.sink);
+        let durable = move || -> Result<Vec<OutputFile>> {
+            let mut outputs = Vec::with_capacity(written.len());
+            for (file, mut output) in written {
+                output.size = file.finish()?;
+                outputs.push(output);
+            }
+            sink.sync_staged()?;
+            Ok(outputs)
+        };
+        tokio::task::spawn_blocking(durable).await.map_err(|e| {
+            Error::new(crate::ErrorKind::Indeterminate, "syncing the output was interrupted").caused_by(e)
+        })?
+    }
+}
+
+fn end(open: Open) -> Result<(StagedFile, OutputFile)> {
+    let file = open.writer.into_inner().map_err(unwritable)?;
+    Ok((file, open.output))
+}
+
+/// The rows of each partition folder of `batch`.
+fn group_by_folder(batch: &RecordBatch, partitions: &[usize]) -> Result<Vec<(String, UInt32Array)>> {
+    let schema = batch.schema();
+    let mut values: Vec<(&str, ArrayRef)> = Vec::with_capacity(partitions.len());
+    for &i in partitions {
+        let text = arrow_cast::cast(batch.column(i), &DataType::Utf8).map_err(unwritable)?;
+        values.push((schema.field(i).name(), text));
+    }
+    let mut groups: HashMap<Vec<Option<&str>>, Vec<u32>> = HashMap::new();
+    for row in 0..batch.num_rows() {
+        let key = values.iter().map(|(_, column)| {
+            let column = column.as_string::<i32>();
+            column.is_valid(row).then(|| column.value(row))
+        });
+        groups.entry(key.collect()).or_default().push(row as u32);
+    }
+    let mut folders: Vec<_> = groups
+        .into_iter()
+        .map(|(key, rows)| {
+            let named = values.iter().map(|(name, _)| *name).zip(key);
+            (partition_folder(named), UInt32Array::from(rows))
+        })
+        .collect();
+    // Null and the empty string share a folder.
+    folders.sort_by(|a, b| a.0.cmp(&b.0));
+    Ok(folders)
+}

@@ -1,0 +1,245 @@
+//! An opened source.
+
+use std::fmt;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use object_store::{ObjectStore, ObjectStoreExt};
+use tokio::task::{JoinError, spawn_blocking};
+
+use super::cache::FooterCache;
+use super::counters::SourceCounters;
+use super::disk;
+use super::listing::{Found, Listing};
+use super::objects::{self, Objects};
+use super::pinned::PinnedReader;
+use super::select::{Select, split_file, split_pattern};
+use crate::error::{Error, ErrorKind, Result};
+use crate::identity::{FileVersion, Root};
+
+/// How many footers are remembered, and in about how many bytes.
+const FOOTERS: usize = 4096;
+const FOOTER_BYTES: usize = 256 << 20;
+
+/// An opened source: a root, what is selected below it, and the way to read it. Clones share counters and footers.
+#[derive(Debug, Clone)]
+pub struct Lake(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    root: Root,
+    select: Select,
+    access: Access,
+    counters: Arc<SourceCounters>,
+    footers: FooterCache,
+}
+
+/// The way to the bytes.
+#[derive(Debug)]
+pub(super) enum Access {
+    /// This directory of a disk, read by ourselves: object_store hides names like `batch#12` (R117), gives up at a loop of
+    /// links (R40) and makes its etags out of inodes (R10).
+    Disk(PathBuf),
+    Objects(Arc<dyn ObjectStore>),
+}
+
+impl Lake {
+    /// Opens a directory, one file, or a pattern like `/lake/d=*/x?.parquet`, by path or `file` URL.
+    ///
+    /// A name that exists as it is written is never taken for a pattern (R35). Of a pattern, the longest part that is
+    /// literal, or exists by its literal name, is the root.
+    ///
+    /// # Errors
+    /// [`Invalid`](ErrorKind::Invalid) if nothing is there, [`Unavailable`](ErrorKind::Unavailable) if it cannot be read,
+    /// [`Unsupported`](ErrorKind::Unsupported) for a root that is not on a disk: [`Lake::on`] takes any object store.
+    pub fn open(url: &str) -> Result<Self> {
+        let mut root = Root::parse(url)?;
+        let Some(at) = root.local_path() else {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                format!("sources on `{}` cannot be opened by URL", root.scheme()),
+            )
+            .at(url)
+            .way("use a path or a file:// URL")
+            .way("open the object store yourself and call Lake::on"));
+        };
+        let select = match fs::metadata(&at) {
+            Ok(metadata) if metadata.is_dir() => Select::All,
+            Ok(_) => {
+                let (directory, select) = split_file(&root);
+                root = directory;
+                select
+            }
+            Err(e) if disk::is_gone(&e) => {
+                match split_pattern(&root, |root| root.local_path().is_some_and(|at| at.exists()))? {
+                    Some((directory, pattern)) => {
+                        root = directory;
+                        Select::Glob(pattern)
+                    }
+                    None => return Err(missing(&root.place(""))),
+                }
+            }
+            Err(e) => return Err(disk::unreadable(&at, e)),
+        };
+        let directory = root.local_path().unwrap_or_default();
+        if !matches!(select, Select::File(_)) {
+            fs::read_dir(&directory).map_err(|e| {
+                if disk::is_gone(&e) { missing(&root.place("")) } else { disk::unreadable(&directory, e) }
+            })?;
+        }
+        Ok(Self::with(root, select, Access::Disk(directory)))
+    }
+
+    /// A source on any object store. Keys are the root's prefix, `/` and the path: `store` is the whole bucket.
+    ///
+    /// For a directory of a disk use [`open`](Self::open): object_store's own view of a disk hides some names, and its
+    /// reads cannot be pinned.
+    pub fn on(root: Root, select: Select, store: Arc<dyn ObjectStore>) -> Self {
+        Self::with(root, select, Access::Objects(store))
+    }
+
+    fn with(root: Root, select: Select, access: Access) -> Self {
+        let footers = FooterCache::new(FOOTERS, FOOTER_BYTES);
+        Self(Arc::new(Inner { root, select, access, counters: Arc::default(), footers }))
+    }
+
+    /// The root that paths are relative to.
+    pub fn root(&self) -> &Root {
+        &self.0.root
+    }
+
+    /// Which files below the root belong to it.
+    pub fn select(&self) -> &Select {
+        &self.0.select
+    }
+
+    /// What it was asked for so far.
+    pub fn counters(&self) -> &Arc<SourceCounters> {
+        &self.0.counters
+    }
+
+    /// Where the file at `path`, relative to the root, is; for people.
+    pub fn place(&self, path: &str) -> String {
+        self.root().place(path)
+    }
+
+    /// What is there now. Never remembered, and complete or an error.
+    ///
+    /// # Errors
+    /// [`Invalid`](ErrorKind::Invalid) if the directory or the one selected file of a disk is not there,
+    /// [`Unavailable`](ErrorKind::Unavailable) if any part of it cannot be listed.
+    pub async fn list(&self) -> Result<Listing> {
+        let taken_at = now();
+        let found = match (&self.0.access, self.select()) {
+            (_, Select::File(name)) => self.list_one(name).await?,
+            (Access::Disk(_), _) => {
+                let lake = self.clone();
+                spawn_blocking(move || lake.list_disk()).await.map_err(|e| self.stopped("", e))??
+            }
+            (Access::Objects(store), select) => {
+                Objects { root: self.root(), select, store: store.as_ref(), counters: self.counters() }.list().await?
+            }
+        };
+        Ok(found.finish(taken_at))
+    }
+
+    /// The version of one path as it is now; `None` if no file is there.
+    ///
+    /// # Errors
+    /// [`Unavailable`](ErrorKind::Unavailable) if that cannot be told.
+    pub async fn stat(&self, path: &str) -> Result<Option<FileVersion>> {
+        self.counters().headed();
+        self.version(path).await
+    }
+
+    /// A reader of exactly `file`. Nothing is opened before the first read.
+    pub fn reader(&self, file: &FileVersion) -> PinnedReader {
+        PinnedReader::new(self.clone(), file.clone())
+    }
+
+    pub(super) fn access(&self) -> &Access {
+        &self.0.access
+    }
+
+    pub(super) fn footers(&self) -> &FooterCache {
+        &self.0.footers
+    }
+
+    /// Where `path` is on the disk. Never outside the root, whatever a damaged record says.
+    pub(super) fn local(&self, path: &str) -> Result<PathBuf> {
+        match &self.0.access {
+            Access::Disk(directory)
+                if !path.contains('\0') && path.split('/').all(|s| !matches!(s, "" | "." | "..")) =>
+            {
+                Ok(directory.join(path))
+            }
+            _ => Err(Error::invalid(format!("`{}` is not a path below the root", path.escape_debug())).at(self.root())),
+        }
+    }
+
+    /// A thread that was to answer has stopped.
+    pub(super) fn stopped(&self, path: &str, error: JoinError) -> Error {
+        Error::new(ErrorKind::Unavailable, "reading was stopped").at(self.place(path)).caused_by(error).way("run again")
+    }
+
+    fn list_disk(&self) -> Result<Found> {
+        let directory = self.root().local_path().unwrap_or_default();
+        match fs::metadata(&directory) {
+            Err(e) if disk::is_gone(&e) => Err(missing(&self.place(""))),
+            Err(e) => Err(disk::unreadable(&directory, e)),
+            Ok(metadata) if !metadata.is_dir() => Err(missing(&self.place(""))),
+            Ok(_) => disk::list(&directory, self.select(), self.counters()),
+        }
+    }
+
+    async fn list_one(&self, name: &str) -> Result<Found> {
+        self.counters().listed();
+        match self.version(name).await? {
+            Some(file) => Ok(Found { files: vec![file], ..Found::default() }),
+            None => Err(missing(&self.place(name))),
+        }
+    }
+
+    async fn version(&self, path: &str) -> Result<Option<FileVersion>> {
+        match &self.0.access {
+            Access::Disk(_) => {
+                let (at, name) = (self.local(path)?, path.to_owned());
+                let asked = move || match fs::metadata(&at) {
+                    Err(e) if disk::is_gone(&e) => Ok(None),
+                    Err(e) => Err(disk::unreadable(&at, e)),
+                    Ok(metadata) => Ok(metadata.is_file().then(|| disk::version(name, &metadata))),
+                };
+                spawn_blocking(asked).await.map_err(|e| self.stopped(path, e))?
+            }
+            Access::Objects(store) => match store.head(&objects::key(self.root(), path)?.unwrap_or_default()).await {
+                Ok(object) => Ok(Some(objects::version(self.root(), path, &object))),
+                Err(object_store::Error::NotFound { .. }) => Ok(None),
+                Err(e) => Err(objects::failed(self.root(), path, e)),
+            },
+        }
+    }
+}
+
+impl fmt::Display for Lake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.select() {
+            Select::All => f.write_str(&self.place("")),
+            Select::File(path) => f.write_str(&self.place(path)),
+            Select::Glob(pattern) => f.write_str(&self.place(&pattern.to_string())),
+        }
+    }
+}
+
+fn missing(place: &str) -> Error {
+    Error::invalid("there is no such file or directory")
+        .at(place)
+        .safe("a source that is not there is never taken for an empty one")
+        .way("check the path; a relative one is below the current directory")
+        .way("create the directory if the source is empty so far")
+}
+
+fn now() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
+}

@@ -1,0 +1,22 @@
+//! A tracked input: what is in it now, and reads that give the planned version or fail.
+
+mod cache;
+mod counters;
+mod disk;
+mod footer;
+mod lake;
+mod listing;
+mod objects;
+mod pinned;
+mod ranges;
+mod select;
+
+#[cfg(test)]
+mod tests;
+
+pub use counters::{SourceCounters, SourceRequests};
+pub use footer::{Footer, FooterRead};
+pub use lake::Lake;
+pub use listing::{Listing, Unusable, unsettled};
+pub use pinned::PinnedReader;
+pub use select::{Pattern, Select};

@@ -1,0 +1,295 @@
+//! The live set: what is done, by source and path, and the seals that say so.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use super::seal::{OutputFile, Seal, SealKind};
+use super::segment::{CheckpointRow, Decision, Event, EventRow, FileRow, FileUpdate, SegmentData};
+use crate::coverage::Coverage;
+use crate::identity::{CheckpointId, Evidence, FileVersion};
+
+/// One version of a file, as far as it is done.
+#[derive(Debug, Clone)]
+pub struct LiveVersion {
+    /// The version.
+    pub file: FileVersion,
+    /// What of it is done, by all checkpoints together.
+    pub coverage: Coverage,
+    /// What else was seen of it.
+    pub evidence: Evidence,
+    /// Whether its mtime was too fresh to be trusted when it was sealed (R04).
+    pub unsettled: bool,
+    /// Which checkpoint covers what.
+    pub parts: Vec<(CheckpointId, Coverage)>,
+}
+
+impl LiveVersion {
+    /// Whether nothing of it is left to do.
+    pub fn is_complete(&self) -> bool {
+        self.coverage == Coverage::Whole
+    }
+}
+
+type Files = HashMap<Arc<str>, Vec<LiveVersion>>;
+
+/// What is done and what is decided. Read in one piece from the chain; changed only by decided seals and events.
+#[derive(Debug, Clone, Default)]
+pub struct Live {
+    sources: HashMap<Arc<str>, Files>,
+    checkpoints: BTreeMap<CheckpointId, CheckpointRow>,
+    events: Vec<EventRow>,
+}
+
+impl Live {
+    /// The state that all segments together describe.
+    pub fn new(data: SegmentData) -> Self {
+        let mut live = Self { events: data.events, ..Self::default() };
+        live.checkpoints = data.checkpoints.into_iter().map(|row| (row.id, row)).collect();
+        for row in data.files {
+            live.insert(row);
+        }
+        live
+    }
+
+    fn insert(&mut self, FileRow { checkpoint, sealed }: FileRow) {
+        let files = self.sources.entry(sealed.source).or_default();
+        let versions = files.entry(Arc::clone(&sealed.file.path)).or_default();
+        let group_rows = sealed.evidence.group_rows();
+        let part = (checkpoint, sealed.coverage);
+        match versions.iter_mut().find(|v| v.file.is_same(&sealed.file)) {
+            Some(version) => {
+                version.coverage = version.coverage.union(&part.1).normalised(&group_rows);
+                version.unsettled &= sealed.unsettled;
+                version.parts.push(part);
+            }
+            None => versions.push(LiveVersion {
+                coverage: part.1.normalised(&group_rows),
+                file: sealed.file,
+                evidence: sealed.evidence,
+                unsettled: sealed.unsettled,
+                parts: vec![part],
+            }),
+        }
+    }
+
+    /// Every known version of `path`, in no order; the newest is not known to the store.
+    pub fn versions(&self, source: &str, path: &str) -> &[LiveVersion] {
+        self.sources.get(source).and_then(|files| files.get(path)).map_or(&[], Vec::as_slice)
+    }
+
+    /// The record of exactly this version, if any of it is done.
+    pub fn find(&self, source: &str, file: &FileVersion) -> Option<&LiveVersion> {
+        self.versions(source, &file.path).iter().find(|v| v.file.is_same(file))
+    }
+
+    /// Every known path of `source` with its versions, in no order.
+    pub fn files(&self, source: &str) -> impl Iterator<Item = (&str, &[LiveVersion])> {
+        self.sources.get(source).into_iter().flatten().map(|(path, versions)| (&**path, versions.as_slice()))
+    }
+
+    /// The names of sources with finished work.
+    pub fn sources(&self) -> impl Iterator<Item = &str> {
+        self.sources.keys().map(|name| &**name)
+    }
+
+    /// Row groups that are done, in live versions of all files. A file that is done whole counts as its groups.
+    pub fn atoms(&self) -> u64 {
+        let versions = self.sources.values().flat_map(HashMap::values).flatten();
+        versions.map(|v| v.coverage.touched_groups(v.evidence.row_groups())).sum()
+    }
+
+    /// Whether the seal of that name is decided.
+    pub fn is_decided(&self, id: CheckpointId) -> bool {
+        self.checkpoints.contains_key(&id)
+    }
+
+    /// A decided checkpoint.
+    pub fn checkpoint(&self, id: CheckpointId) -> Option<&CheckpointRow> {
+        self.checkpoints.get(&id)
+    }
+
+    /// All decided checkpoints, ascending by id.
+    pub fn checkpoints(&self) -> impl Iterator<Item = &CheckpointRow> {
+        self.checkpoints.values()
+    }
+
+    /// Accepted checkpoints that are in no commit.
+    pub fn pending(&self) -> impl Iterator<Item = &CheckpointRow> {
+        self.checkpoints.values().filter(|row| row.is_pending())
+    }
+
+    /// History, ascending by version.
+    pub fn events(&self) -> &[EventRow] {
+        &self.events
+    }
+
+    /// The schema recorded last for `source`, as IPC bytes in hex.
+    pub fn schema(&self, source: &str) -> Option<&str> {
+        self.events.iter().rev().find_map(|row| match &row.event {
+            Event::Schema { source: s, ipc } if s == source => Some(ipc.as_str()),
+            _ => None,
+        })
+    }
+
+    /// I5 for one seal: whether nothing it covers is covered already, also not by itself twice.
+    pub fn may_accept(&self, seal: &Seal) -> bool {
+        let free = |(i, sealed): (usize, &super::seal::SealedFile)| {
+            let same = |other: &&super::seal::SealedFile| {
+                other.source == sealed.source && other.file.path == sealed.file.path && other.file.is_same(&sealed.file)
+            };
+            let twice = seal.files[..i].iter().filter(same).any(|other| other.coverage.overlaps(&sealed.coverage));
+            let known = self.find(&sealed.source, &sealed.file);
+            !twice && !known.is_some_and(|v| v.coverage.overlaps(&sealed.coverage))
+        };
+        seal.files.iter().enumerate().all(free)
+    }
+
+    /// Decides `seal`, once and for good, and adds it. Void seals are not recorded: they cover nothing.
+    ///
+    /// A seal whose atoms are covered already is rejected, so that it cannot block the fold.
+    pub fn decide(&mut self, seal: &Seal) -> Option<SegmentData> {
+        if seal.kind == SealKind::Void || self.is_decided(seal.id) {
+            return None;
+        }
+        let decision = if self.may_accept(seal) { Decision::Accepted } else { Decision::Rejected };
+        let row = CheckpointRow::new(seal, decision);
+        let mut data = SegmentData { checkpoints: vec![row.clone()], ..SegmentData::default() };
+        self.checkpoints.insert(seal.id, row);
+        if decision == Decision::Accepted {
+            for sealed in &seal.files {
+                let row = FileRow { checkpoint: seal.id, sealed: sealed.clone() };
+                self.insert(row.clone());
+                data.files.push(row);
+            }
+        }
+        Some(data)
+    }
+
+    /// Lets `row` happen.
+    pub fn happen(&mut self, row: EventRow) {
+        match &row.event {
+            Event::Intent { .. } | Event::Withdrawn { .. } => {
+                let mut data =
+                    SegmentData { checkpoints: self.checkpoints.values().cloned().collect(), ..Default::default() };
+                data.act(&row.event);
+                self.checkpoints = data.checkpoints.into_iter().map(|row| (row.id, row)).collect();
+            }
+            _ => {}
+        }
+        match &row.event {
+            Event::Withdrawn { checkpoints, .. } => self.drop_parts(checkpoints),
+            Event::Updated { source, files } => self.update(source, files),
+            _ => {}
+        }
+        self.events.push(row);
+    }
+
+    fn update(&mut self, source: &str, updates: &[FileUpdate]) {
+        let Some(files) = self.sources.get_mut(source) else { return };
+        for update in updates {
+            let Some(versions) = files.get_mut(&update.recorded.path) else { continue };
+            match &update.now {
+                Some(now) => {
+                    for version in versions.iter_mut().filter(|v| v.file.is_same(&update.recorded)) {
+                        version.file.clone_from(now);
+                    }
+                }
+                None => versions.retain(|v| !v.file.is_same(&update.recorded)),
+            }
+            if versions.is_empty() {
+                files.remove(&update.recorded.path);
+            }
+        }
+    }
+
+    fn drop_parts(&mut self, gone: &[CheckpointId]) {
+        for files in self.sources.values_mut() {
+            for versions in files.values_mut() {
+                versions.retain_mut(|version| {
+                    let before = version.parts.len();
+                    version.parts.retain(|(id, _)| !gone.contains(id));
+                    if version.parts.len() < before {
+                        let all = version.parts.iter().fold(Coverage::none(), |all, (_, part)| all.union(part));
+                        version.coverage = all.normalised(&version.evidence.group_rows());
+                    }
+                    !version.parts.is_empty()
+                });
+            }
+            files.retain(|_, versions| !versions.is_empty());
+        }
+    }
+
+    /// The output files of `ids`, each name once (R75).
+    pub fn outputs(&self, ids: &[CheckpointId]) -> Vec<(CheckpointId, OutputFile)> {
+        let rows = ids.iter().filter_map(|id| self.checkpoints.get(id));
+        rows.flat_map(|row| row.outputs.iter().map(|output| (row.id, output.clone()))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::coverage::RangeSet;
+    use crate::identity::{AttemptNonce, Epoch, InputId, ManifestVersion, StoreId};
+    use crate::store::seal::{Counts, SealedFile};
+
+    fn seal(input: u32, files: &[(&str, Coverage)]) -> Seal {
+        let sealed = |(path, coverage): &(&str, Coverage)| SealedFile {
+            source: "docs".into(),
+            file: FileVersion::new(*path, 10).with_mtime(1),
+            coverage: coverage.clone(),
+            evidence: Evidence::new(&[3, 3], "d".into()),
+            unsettled: false,
+        };
+        Seal {
+            store: StoreId::random(),
+            id: CheckpointId::first(Epoch(1), InputId(input)),
+            attempt: AttemptNonce::random(),
+            kind: SealKind::Sealed,
+            planned_from: ManifestVersion(1),
+            sealed_at: 0,
+            files: files.iter().map(sealed).collect(),
+            outputs: Vec::new(),
+            counts: Counts::default(),
+        }
+    }
+
+    fn group(n: u64) -> Coverage {
+        Coverage::groups(RangeSet::of(n..n + 1))
+    }
+
+    #[test]
+    fn a_seal_that_overlaps_a_live_one_is_rejected_whole_and_does_not_block() {
+        let mut live = Live::default();
+        assert!(live.decide(&seal(1, &[("a", group(0))])).is_some());
+        live.decide(&seal(2, &[("b", Coverage::Whole), ("a", group(0))]));
+        assert_eq!(live.checkpoint(CheckpointId::first(Epoch(1), InputId(2))).unwrap().decision, Decision::Rejected);
+        assert!(live.versions("docs", "b").is_empty());
+        live.decide(&seal(3, &[("a", group(1))]));
+        assert!(live.versions("docs", "a")[0].is_complete(), "groups of two checkpoints make the file whole");
+        assert!(!live.may_accept(&seal(4, &[("c", group(0)), ("c", Coverage::Whole)])), "twice in one seal");
+    }
+
+    #[test]
+    fn what_is_withdrawn_is_undone_and_nothing_else() {
+        let mut live = Live::default();
+        live.decide(&seal(1, &[("a", group(0)), ("b", Coverage::Whole)]));
+        live.decide(&seal(2, &[("a", group(1))]));
+        let event =
+            Event::Withdrawn { checkpoints: vec![CheckpointId::first(Epoch(1), InputId(1))], why: "gone".into() };
+        live.happen(EventRow { version: ManifestVersion(2), epoch: Epoch(1), at: 0, event });
+        assert!(live.versions("docs", "b").is_empty());
+        assert_eq!(live.versions("docs", "a")[0].coverage, group(1));
+        assert_eq!(live.pending().count(), 1);
+        assert!(live.may_accept(&seal(3, &[("b", Coverage::Whole)])));
+    }
+
+    #[test]
+    fn another_version_of_a_path_is_another_file() {
+        let mut live = Live::default();
+        live.decide(&seal(1, &[("a", Coverage::Whole)]));
+        let mut newer = seal(2, &[("a", Coverage::Whole)]);
+        newer.files[0].file.mtime = Some(2);
+        assert!(live.may_accept(&newer));
+    }
+}

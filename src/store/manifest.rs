@@ -1,0 +1,146 @@
+//! One link of the chain of store states.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::holder::Holder;
+use super::names::ObjectName;
+use crate::identity::{AttemptNonce, Epoch, ManifestVersion, Root, StoreId};
+
+/// A segment as a manifest names it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SegmentRef {
+    /// The manifest version it was written for.
+    pub version: ManifestVersion,
+    /// Its writer's nonce.
+    pub nonce: AttemptNonce,
+    /// 0 is the newest; a higher level is older.
+    pub level: u8,
+    /// Bytes.
+    pub bytes: u64,
+    /// XXH3-128 of its bytes.
+    pub digest: String,
+    /// Rows in it, of all kinds.
+    pub rows: u64,
+}
+
+impl SegmentRef {
+    /// Its object.
+    pub fn name(&self) -> ObjectName {
+        ObjectName::Segment(self.version, self.nonce)
+    }
+}
+
+/// An intent that is neither done nor void.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenIntent {
+    /// The commit's number.
+    pub n: u64,
+    /// The nonce in the name of its commit object.
+    pub nonce: AttemptNonce,
+    /// XXH3-128 of the commit object's bytes: the exact set (I6).
+    pub digest: String,
+    /// Files it adds.
+    pub files: u64,
+    /// Rows it adds.
+    pub rows: u64,
+}
+
+impl OpenIntent {
+    /// Its commit object.
+    pub fn name(&self) -> ObjectName {
+        ObjectName::Commit(self.n, self.nonce)
+    }
+}
+
+/// Where commits stand.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct CommitState {
+    /// The last number used; 0 before the first intent.
+    pub last: u64,
+    /// The one intent that is open.
+    pub open: Option<OpenIntent>,
+    /// Files that all commits so far made visible and none removed.
+    pub files: u64,
+    /// Rows in them.
+    pub rows: u64,
+}
+
+/// The store's side of the binding between a store and a destination.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Binding {
+    /// The sink's kind, as in the job.
+    pub kind: String,
+    /// Where it is.
+    pub root: Root,
+}
+
+/// What is fixed for a source when it is first used (R121, R122).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourceSettings {
+    /// The canonical root.
+    pub root: Root,
+    /// The format, as in the job.
+    pub format: String,
+    /// `files` or `rows`.
+    pub mode: String,
+}
+
+/// Which transition made a manifest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TransitionKind {
+    /// A new epoch.
+    Open,
+    /// Seals folded into a segment.
+    Fold,
+    /// A commit was decided.
+    CommitIntent,
+    /// A commit is visible in the sink.
+    CommitDone,
+    /// A commit was given up.
+    CommitVoid,
+    /// Checkpoints were made undone.
+    Withdraw,
+    /// The holder is finished.
+    Close,
+}
+
+/// One immutable state of a store. Under 64 KiB whatever the history: long lists live in segments and commit objects.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// The store.
+    pub store: StoreId,
+    /// Its place in the chain.
+    pub version: ManifestVersion,
+    /// The digest of its parent's bytes; `None` for the first.
+    pub parent: Option<String>,
+    /// The epoch it belongs to.
+    pub epoch: Epoch,
+    /// Its writer's nonce.
+    pub nonce: AttemptNonce,
+    /// When it was written, milliseconds since 1970.
+    pub at: i64,
+    /// What made it.
+    pub transition: TransitionKind,
+    /// Who holds the epoch; `None` once it is closed.
+    pub holder: Option<Holder>,
+    /// All segments, newest (lowest level) first.
+    pub segments: Vec<SegmentRef>,
+    /// Where commits stand.
+    pub commits: CommitState,
+    /// The destination this store belongs to.
+    pub sink: Option<Binding>,
+    /// The sources, by name.
+    pub sources: BTreeMap<String, SourceSettings>,
+}
+
+/// A manifest and the digest of its bytes, by which its child names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Head {
+    /// The manifest.
+    pub manifest: Manifest,
+    /// XXH3-128 of its bytes.
+    pub digest: String,
+}

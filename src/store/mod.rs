@@ -1,0 +1,34 @@
+//! The checkpoint store: a chain of manifests, seals, segments and commit objects on any object store.
+//!
+//! In layers: [`Medium`](medium::Medium) (objects by name), [`Chain`](chain::Chain) (versions),
+//! [`ObjectCheckpointStore`] (state, read-only), and, once an epoch is won, [`Run`](crate::Run).
+
+pub(crate) mod chain;
+mod checkpoint;
+pub(crate) mod commit_object;
+#[cfg(feature = "testing")]
+pub mod contract;
+pub(crate) mod envelope;
+pub(crate) mod holder;
+mod invariants;
+mod live;
+pub(crate) mod manifest;
+pub(crate) mod medium;
+mod memory;
+pub(crate) mod names;
+mod object;
+pub(crate) mod seal;
+pub(crate) mod segment;
+pub(crate) mod transition;
+
+pub use checkpoint::{Checkpoint, CheckpointState, CheckpointStore, SealOutcome};
+pub use holder::{Holder, Lease};
+pub use live::{Live, LiveVersion};
+pub use manifest::{Binding, CommitState, Head, Manifest, OpenIntent, SegmentRef, SourceSettings, TransitionKind};
+pub use medium::{Patience, StoreRequests};
+pub use memory::MemoryCheckpointStore;
+pub use names::{ObjectName, output_name};
+pub use object::{ObjectCheckpointStore, View};
+pub use seal::{Counts, OutputFile, Seal, SealKind, SealedFile};
+pub use segment::{CheckpointRow, Decision, Event, EventRow, FileUpdate};
+pub use transition::check_settings;

@@ -1,0 +1,208 @@
+//! The checkpoint store on object storage or a disk: reading its state, probing the backend.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures::{StreamExt, TryStreamExt};
+use object_store::{ObjectStore, PutMode};
+
+use super::chain::Chain;
+use super::envelope::decode;
+use super::live::Live;
+use super::manifest::{Head, Manifest};
+use super::medium::{Medium, Patience, StoreRequests};
+use super::names::ObjectName;
+use super::seal::Seal;
+use super::segment::{Levels, SegmentData};
+use crate::disk::{Disk, DiskStore, RealDisk};
+use crate::error::{Error, ErrorKind, Result};
+use crate::identity::{AttemptNonce, CheckpointId, Epoch, Root, StoreId};
+
+/// A store, not yet written to. Opening and reading change nothing; [`begin`](Self::begin) wins an epoch.
+#[derive(Debug, Clone)]
+pub struct ObjectCheckpointStore {
+    pub(crate) medium: Medium,
+    pub(crate) chain: Chain,
+    root: Root,
+}
+
+/// The state of a store at one manifest version, with the loose seals of its epoch decided on top.
+#[derive(Debug, Clone, Default)]
+pub struct View {
+    /// The newest manifest; `None` for a new store.
+    pub head: Option<Head>,
+    /// What is done.
+    pub live: Live,
+    /// Rows of `live` that no segment holds yet: the loose seals, decided in the order of their names.
+    pub loose: SegmentData,
+}
+
+impl View {
+    /// Whether a run has something to finish even without new work: loose or uncommitted checkpoints, an open intent.
+    pub fn needs_epoch(&self) -> bool {
+        !self.loose.checkpoints.is_empty()
+            || self.live.pending().next().is_some()
+            || self.head.as_ref().is_some_and(|head| head.manifest.commits.open.is_some())
+    }
+
+    /// The store's id, once it exists.
+    pub fn store_id(&self) -> Option<StoreId> {
+        self.head.as_ref().map(|head| head.manifest.store)
+    }
+}
+
+impl ObjectCheckpointStore {
+    /// Opens the store at `url`: a local path or `file://`. Nothing is read or written yet.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] for other schemes, [`ErrorKind::Invalid`] for what is no URL.
+    pub fn open(url: &str) -> Result<Self> {
+        Self::open_on(Root::parse(url)?, Arc::new(RealDisk))
+    }
+
+    /// Opens the store at the local `root`, with every change going through `disk`.
+    pub fn open_on(root: Root, disk: Arc<dyn Disk>) -> Result<Self> {
+        let Some(path) = root.local_path() else {
+            return Err(Error::new(ErrorKind::Unsupported, format!("{root} is not on a local disk"))
+                .safe("nothing was changed")
+                .way("put the store on a local path")
+                .way("from Rust: ObjectCheckpointStore::on(root, any object_store)"));
+        };
+        Ok(Self::on(root, Arc::new(DiskStore::new(path, disk))))
+    }
+
+    /// A store on any object store, whose own root is the store's prefix; `root` names it in messages.
+    pub fn on(root: Root, objects: Arc<dyn ObjectStore>) -> Self {
+        let medium = Medium::new(objects, root.to_string(), Patience::default());
+        Self { chain: Chain::new(medium.clone()), medium, root }
+    }
+
+    /// With another patience towards a store that does not answer.
+    #[must_use]
+    pub fn with_patience(mut self, patience: Patience) -> Self {
+        self.medium = self.medium.with_patience(patience);
+        self.chain = Chain::new(self.medium.clone());
+        self
+    }
+
+    /// Where it is.
+    pub fn root(&self) -> &Root {
+        &self.root
+    }
+
+    /// Requests made through this value and its clones.
+    pub fn requests(&self) -> StoreRequests {
+        self.medium.requests()
+    }
+
+    /// Reads the whole state: one listing of manifests, the newest one, its segments, the loose seals of its epoch.
+    ///
+    /// # Errors
+    /// Fails closed: anything that is named but missing, damaged or unreadable is an error with its name (R81, R82).
+    pub async fn read(&self) -> Result<View> {
+        let Some(head) = self.chain.newest().await? else { return Ok(View::default()) };
+        let (store, epoch) = (head.manifest.store, head.manifest.epoch);
+        let mut live = Live::new(Levels::read(&self.medium, &head.manifest).await?);
+        let mut loose = SegmentData::default();
+        for seal in self.loose_seals(store, epoch, &live, &BTreeMap::new()).await? {
+            loose = loose.then(live.decide(&seal).unwrap_or_default());
+        }
+        Ok(View { head: Some(head), live, loose })
+    }
+
+    /// The seals of `epoch` that `live` has not decided, in the order of their names. Those in `known` are not read again.
+    pub(crate) async fn loose_seals(
+        &self,
+        store: StoreId,
+        epoch: Epoch,
+        live: &Live,
+        known: &BTreeMap<CheckpointId, Arc<Seal>>,
+    ) -> Result<Vec<Arc<Seal>>> {
+        let names = self.medium.list(&ObjectName::seals(epoch)).await?;
+        let mut ids: Vec<CheckpointId> = names
+            .iter()
+            .filter_map(|name| match name.parse() {
+                Ok(ObjectName::Seal(id)) => Some(id),
+                _ => None,
+            })
+            .filter(|id| id.epoch == epoch && !live.is_decided(*id))
+            .collect();
+        ids.sort_unstable();
+        let reads: Vec<_> = ids.into_iter().map(|id| self.known_or_read(store, id, known.get(&id).cloned())).collect();
+        futures::stream::iter(reads).buffered(16).try_collect().await
+    }
+
+    /// Reads one seal that was listed, unless it is known.
+    async fn known_or_read(&self, store: StoreId, id: CheckpointId, known: Option<Arc<Seal>>) -> Result<Arc<Seal>> {
+        if let Some(seal) = known {
+            return Ok(seal);
+        }
+        let name = ObjectName::Seal(id);
+        match self.medium.get(name).await? {
+            Some(bytes) => self.decode_seal(store, id, &bytes),
+            None => Err(Error::corrupt(self.medium.place(name), "a seal that was listed is not there")),
+        }
+    }
+
+    pub(crate) fn decode_seal(&self, store: StoreId, id: CheckpointId, bytes: &[u8]) -> Result<Arc<Seal>> {
+        let place = self.medium.place(ObjectName::Seal(id));
+        let seal: Seal = decode("seal", &place, bytes)
+            .map_err(|e| e.way("delete this seal: the atoms it covers are then done again"))?;
+        seal.check(store, id, &place)?;
+        Ok(Arc::new(seal))
+    }
+
+    /// The retained manifests, oldest first.
+    pub async fn manifests(&self) -> Result<Vec<Manifest>> {
+        Ok(self.chain.history().await?.into_iter().map(|head| head.manifest).collect())
+    }
+
+    /// Names under the prefix that are no objects of a store, for `status` (R85).
+    pub async fn unknown_objects(&self) -> Result<Vec<String>> {
+        let names = self.medium.list("").await?;
+        Ok(names.into_iter().filter(|name| name.parse::<ObjectName>().is_err()).collect())
+    }
+
+    /// Races sixteen creates of one name; exactly one must win (R91). Run before a store's first manifest.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] when the backend let several win, or cannot create-if-absent at all.
+    pub(crate) async fn probe(&self) -> Result<()> {
+        let name = ObjectName::Probe(AttemptNonce::random());
+        let wins = self.medium.race(name, 16).await?;
+        self.medium.delete(name).await?;
+        if wins == 1 {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::Unsupported,
+            format!("of sixteen concurrent creates of one object {wins} succeeded; exactly one must"),
+        )
+        .at(self.medium.place(name))
+        .safe("nothing else was written")
+        .way("put the store on a backend with atomic create-if-absent (conditional writes)"))
+    }
+}
+
+impl Medium {
+    /// Lets `writers` create `name` at once, each with its own bytes; how many were told that they did.
+    async fn race(&self, name: ObjectName, writers: usize) -> Result<usize> {
+        let path = object_store::path::Path::from(name.to_string());
+        let tries = (0..writers).map(|_| {
+            let (objects, path) = (self.objects(), path.clone());
+            async move {
+                let bytes = AttemptNonce::random().to_string();
+                objects.put_opts(&path, bytes.into(), PutMode::Create.into()).await
+            }
+        });
+        let mut wins = 0;
+        for outcome in futures::future::join_all(tries).await {
+            match outcome {
+                Ok(_) => wins += 1,
+                Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) => {}
+                Err(error) => return Err(self.failure(name, error)),
+            }
+        }
+        Ok(wins)
+    }
+}

@@ -1,0 +1,144 @@
+//! A seal: the record of one task's finished work, published by one create.
+
+use serde::{Deserialize, Serialize};
+
+use super::names::output_stem;
+use crate::coverage::Coverage;
+use crate::error::{Error, Result};
+use crate::identity::{AttemptNonce, CheckpointId, Evidence, FileVersion, ManifestVersion, StoreId};
+
+/// What a seal says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SealKind {
+    /// The work is done.
+    Sealed,
+    /// Written by the driver so that no attempt of this id can seal any more; it covers nothing.
+    Void,
+}
+
+/// A part of one file version that a seal covers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SealedFile {
+    /// The source's name.
+    pub source: std::sync::Arc<str>,
+    /// The version that was read.
+    pub file: FileVersion,
+    /// What of it is done; in text form.
+    #[serde(with = "text")]
+    pub coverage: Coverage,
+    /// What else was seen of it.
+    pub evidence: Evidence,
+    /// Whether its mtime was too fresh to be trusted (R04).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unsettled: bool,
+}
+
+/// One durable output file that waits in staging for its commit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutputFile {
+    /// Its name; unique, since it carries the attempt (see [`output_name`](super::names::output_name)).
+    pub name: String,
+    /// The folder under the sink's root where the commit puts it: empty, or partition folders without slashes at the ends.
+    pub folder: String,
+    /// Bytes.
+    pub size: u64,
+    /// Rows.
+    pub rows: u64,
+}
+
+impl OutputFile {
+    /// The path under the sink's root.
+    pub fn path(&self) -> String {
+        if self.folder.is_empty() { self.name.clone() } else { format!("{}/{}", self.folder, self.name) }
+    }
+}
+
+/// Rows of a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Counts {
+    /// Rows in the atoms it covers.
+    pub rows_in: u64,
+    /// Rows in its output files.
+    pub rows_out: u64,
+    /// Rows that failed and were left out by policy.
+    pub rows_failed: u64,
+}
+
+/// The record of one task's finished work.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Seal {
+    /// The store it belongs to.
+    pub store: StoreId,
+    /// Its name: epoch, input id, sequence.
+    pub id: CheckpointId,
+    /// The attempt that wrote it.
+    pub attempt: AttemptNonce,
+    /// What it says.
+    pub kind: SealKind,
+    /// The manifest version its task was planned from.
+    pub planned_from: ManifestVersion,
+    /// Milliseconds since 1970.
+    pub sealed_at: i64,
+    /// What it covers: exactly the atoms whose every row is in `outputs` or was dropped by the pipeline (I2).
+    pub files: Vec<SealedFile>,
+    /// What came out.
+    pub outputs: Vec<OutputFile>,
+    /// Rows.
+    pub counts: Counts,
+}
+
+impl Seal {
+    /// A void seal for `id`.
+    pub fn void(store: StoreId, id: CheckpointId, planned_from: ManifestVersion, now: i64) -> Self {
+        Self {
+            store,
+            id,
+            attempt: AttemptNonce::random(),
+            kind: SealKind::Void,
+            planned_from,
+            sealed_at: now,
+            files: Vec::new(),
+            outputs: Vec::new(),
+            counts: Counts::default(),
+        }
+    }
+
+    /// Checks that the seal is of `store` and `id` and names only files of its own attempt.
+    pub fn check(&self, store: StoreId, id: CheckpointId, place: &str) -> Result<()> {
+        if self.store != store {
+            return Err(Error::corrupt(place, format!("this seal belongs to store {}, not to {store}", self.store)));
+        }
+        if self.id != id {
+            return Err(Error::corrupt(place, format!("this seal is of checkpoint {}, its name says {id}", self.id)));
+        }
+        let stem = output_stem(&store.short(), id, self.attempt);
+        match self.outputs.iter().find(|output| !output.name.starts_with(&stem)) {
+            None => Ok(()),
+            Some(output) => {
+                Err(Error::corrupt(place, format!("this seal names `{}`, which is of another attempt", output.name)))
+            }
+        }
+    }
+}
+
+pub(super) mod text {
+    //! Values with a text form, as JSON strings.
+
+    use std::fmt::Display;
+    use std::str::FromStr;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(in crate::store) fn serialize<T: Display, S: Serializer>(value: &T, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(value)
+    }
+
+    pub(in crate::store) fn deserialize<'de, T, D>(d: D) -> Result<T, D::Error>
+    where
+        T: FromStr<Err: Display>,
+        D: Deserializer<'de>,
+    {
+        String::deserialize(d)?.parse().map_err(serde::de::Error::custom)
+    }
+}

@@ -1,0 +1,8 @@
+//! Segments: folded seals and events as sorted rows, in levels, each an immutable Parquet object.
+
+mod codec;
+mod levels;
+mod rows;
+
+pub use levels::{Levels, flush};
+pub use rows::{CheckpointRow, Decision, Event, EventRow, FileRow, FileUpdate, SegmentData};

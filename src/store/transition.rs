@@ -1,0 +1,215 @@
+//! The transitions of the chain: pure functions from the old state to the new one.
+
+use std::collections::BTreeMap;
+
+use super::holder::Holder;
+use super::invariants;
+use super::manifest::{Binding, CommitState, Head, Manifest, OpenIntent, SegmentRef, SourceSettings, TransitionKind};
+use crate::error::{Error, Result};
+use crate::identity::{AttemptNonce, Epoch, ManifestVersion, StoreId};
+
+/// What makes two writers' manifests of one version differ.
+#[derive(Debug, Clone, Copy)]
+pub struct Stamp {
+    /// The writer.
+    pub nonce: AttemptNonce,
+    /// Milliseconds since 1970.
+    pub at: i64,
+}
+
+/// How the list of segments changes: always with the transition that needs it, in one manifest.
+#[derive(Debug, Clone, Default)]
+pub struct SegmentChange {
+    /// All segments after it, newest first; `None` leaves the list as it is.
+    pub now: Option<Vec<SegmentRef>>,
+}
+
+/// A step of the chain.
+#[derive(Debug, Clone)]
+pub enum Transition {
+    /// Begin an epoch, naming the accepted seals of the one before in a segment.
+    Open {
+        /// The new holder.
+        holder: Holder,
+        /// Sources to record; one that is known must be equal.
+        sources: BTreeMap<String, SourceSettings>,
+        /// The destination to record; a known one must be equal.
+        sink: Option<Binding>,
+        /// Segments with the folded seals.
+        segments: SegmentChange,
+    },
+    /// Name folded seals.
+    Fold(SegmentChange),
+    /// Decide commit `intent.n`.
+    CommitIntent {
+        /// The decided set.
+        intent: OpenIntent,
+        /// Segments in which every checkpoint of it is folded.
+        segments: SegmentChange,
+    },
+    /// The open intent is visible.
+    CommitDone {
+        /// Files of it that are missing: their checkpoints are withdrawn in `segments`.
+        missing_files: u64,
+        /// Rows in them.
+        missing_rows: u64,
+        /// Segments with the withdrawals and the record of the commit.
+        segments: SegmentChange,
+    },
+    /// The open intent was given up, after its barrier landed.
+    CommitVoid(SegmentChange),
+    /// Checkpoints that are in no commit are undone.
+    Withdraw(SegmentChange),
+    /// The holder is finished.
+    Close(SegmentChange),
+}
+
+impl Transition {
+    /// Its kind, as recorded.
+    pub fn kind(&self) -> TransitionKind {
+        match self {
+            Self::Open { .. } => TransitionKind::Open,
+            Self::Fold(_) => TransitionKind::Fold,
+            Self::CommitIntent { .. } => TransitionKind::CommitIntent,
+            Self::CommitDone { .. } => TransitionKind::CommitDone,
+            Self::CommitVoid(_) => TransitionKind::CommitVoid,
+            Self::Withdraw(_) => TransitionKind::Withdraw,
+            Self::Close(_) => TransitionKind::Close,
+        }
+    }
+
+    fn segments(&self) -> &SegmentChange {
+        match self {
+            Self::Open { segments, .. } | Self::CommitIntent { segments, .. } | Self::CommitDone { segments, .. } => {
+                segments
+            }
+            Self::Fold(s) | Self::CommitVoid(s) | Self::Withdraw(s) | Self::Close(s) => s,
+        }
+    }
+
+    /// The manifest that follows `old` (none: the store is new).
+    ///
+    /// # Errors
+    /// [`Refused`](crate::ErrorKind::Refused) when a setting differs from the recorded one; an error naming the
+    /// invariant when the step is not legal.
+    pub fn apply(&self, old: Option<&Head>, stamp: Stamp) -> Result<Manifest> {
+        let mut new = match old {
+            Some(head) => Manifest { parent: Some(head.digest.clone()), ..head.manifest.clone() },
+            None => first(stamp),
+        };
+        new.version = old.map_or(ManifestVersion(1), |head| head.manifest.version.next());
+        (new.nonce, new.at, new.transition) = (stamp.nonce, stamp.at, self.kind());
+        if let Some(now) = &self.segments().now {
+            new.segments.clone_from(now);
+        }
+        match self {
+            Self::Open { holder, sources, sink, .. } => {
+                new.epoch = new.epoch.next();
+                new.holder = Some(holder.clone());
+                record(&mut new, sources, sink.as_ref())?;
+            }
+            Self::CommitIntent { intent, .. } => {
+                new.commits.last = intent.n;
+                new.commits.open = Some(intent.clone());
+            }
+            Self::CommitDone { missing_files, missing_rows, .. } => {
+                if let Some(intent) = new.commits.open.take() {
+                    new.commits.files += intent.files - missing_files;
+                    new.commits.rows += intent.rows - missing_rows;
+                }
+            }
+            Self::CommitVoid(_) => new.commits.open = None,
+            Self::Close(_) => new.holder = None,
+            Self::Fold(_) | Self::Withdraw(_) => {}
+        }
+        invariants::check_step(old.map(|head| &head.manifest), &new)?;
+        Ok(new)
+    }
+}
+
+/// The state before the first manifest.
+fn first(stamp: Stamp) -> Manifest {
+    Manifest {
+        store: StoreId::random(),
+        version: ManifestVersion(0),
+        parent: None,
+        epoch: Epoch(0),
+        nonce: stamp.nonce,
+        at: stamp.at,
+        transition: TransitionKind::Open,
+        holder: None,
+        segments: Vec::new(),
+        commits: CommitState::default(),
+        sink: None,
+        sources: BTreeMap::new(),
+    }
+}
+
+/// Records sources and sink; what is known must be equal.
+fn record(new: &mut Manifest, sources: &BTreeMap<String, SourceSettings>, sink: Option<&Binding>) -> Result<()> {
+    check_settings(new, sources, sink)?;
+    for (name, settings) in sources {
+        new.sources.entry(name.clone()).or_insert_with(|| settings.clone());
+    }
+    if let Some(sink) = sink {
+        new.sink.get_or_insert_with(|| sink.clone());
+    }
+    Ok(())
+}
+
+/// Compares the settings of a run with those a store recorded (R13, R121, R122).
+///
+/// # Errors
+/// [`Refused`](crate::ErrorKind::Refused), naming both values and the ways on.
+pub fn check_settings(
+    known: &Manifest,
+    sources: &BTreeMap<String, SourceSettings>,
+    sink: Option<&Binding>,
+) -> Result<()> {
+    for (name, settings) in sources {
+        match known.sources.get(name) {
+            Some(recorded) if recorded == settings => {}
+            Some(recorded) => {
+                let shown = |s: &SourceSettings| format!("{} ({}, {} mode)", s.root, s.format, s.mode);
+                return Err(Error::refused(format!(
+                    "source `{name}` is {} here, but {} in the store",
+                    shown(settings),
+                    shown(recorded)
+                ))
+                .safe("nothing was changed")
+                .way("give the source the settings that the store has")
+                .way("give it another `name`, to track it as a further source")
+                .way("use another `store` and destination, to begin anew"));
+            }
+            None if known.sources.keys().any(|k| !sources.contains_key(k)) => {
+                let names: Vec<_> = known.sources.keys().map(|k| format!("`{k}`")).collect();
+                return Err(Error::refused(format!(
+                    "the store knows no source `{name}`; it knows {}",
+                    names.join(", ")
+                ))
+                .safe("nothing was changed")
+                .way("use the known name: it is the key under which finished work is recorded")
+                .way("keep the known sources in the job and add this one beside them")
+                .way("use another `store` and destination, to begin anew"));
+            }
+            None => {}
+        }
+    }
+    match (&known.sink, sink) {
+        (Some(recorded), Some(given)) if recorded != given => Err(Error::refused(format!(
+            "the destination is {} {} here, but the store belongs to {} {}",
+            given.kind, given.root, recorded.kind, recorded.root
+        ))
+        .safe("nothing was changed")
+        .way(format!("write to {}", recorded.root))
+        .way("use another `store`, to fill the other destination from the start")),
+        (Some(recorded), None) => Err(Error::refused(format!(
+            "the job has no destination, but the store belongs to {} {}",
+            recorded.kind, recorded.root
+        ))
+        .safe("nothing was changed")
+        .way(format!("write to {}", recorded.root))
+        .way("use another `store` for a run without a destination")),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,335 @@
+//! Development tasks of this workspace, run as `cargo xtask <task>`. Nothing but the standard library.
+//!
+//! - `test [-- ARGS]` runs all tests, with independent readers at hand; `ARGS` go to `cargo test`.
+//! - `bench [ARGS]` runs the benchmarks; `ARGS` go to `cargo bench`.
+//! - `deps` checks that dependencies point one way: command -> integrations -> core.
+//! - `ci` is all that must hold before a change is merged.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Instant;
+
+const USAGE: &str = "usage: cargo xtask test [-- ARGS] | bench [ARGS] | deps | ci";
+
+/// Each entry is one invocation of `cargo test`. The core is tested alone, as its users build it: without the features
+/// that engines turn on in its dependencies. The others share one set of features, so DataFusion is built once.
+const TESTED: &[&[&str]] = &[&["lakemark"], &["lakemark-datafusion", "lakemark-cli", "xtask"]];
+
+/// What a package must not depend on, directly or not; `*` stands for any ending.
+const FORBIDDEN: &[(&str, &[&str])] = &[
+    ("lakemark", &["lakemark-*", "datafusion*", "ballista*", "deltalake*", "iceberg*"]),
+    ("lakemark-datafusion", &["lakemark-*"]),
+    ("lakemark-cli", &[]),
+];
+
+/// Where to look for the Python that the readers run on.
+const PYTHONS: &[&str] = &["python3", "python3.14", "python3.13", "python3.12", "python3.11", "python3.10", "python"];
+
+fn main() -> ExitCode {
+    let args: Vec<String> = env::args().skip(1).collect();
+    let workspace = Workspace::find();
+    let outcome = match args.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        ["test"] => test(&workspace, &[]),
+        ["test", "--", args @ ..] => test(&workspace, args),
+        ["bench", args @ ..] => run(workspace.cargo("bench", &["-p", "lakemark-datafusion"]).args(args)),
+        ["deps"] => check_dependencies(&workspace),
+        ["ci"] => ci(&workspace),
+        _ => Err(Failure { message: USAGE.into(), code: 2 }),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure { message, code }) => {
+            eprintln!("xtask: {message}");
+            ExitCode::from(code)
+        }
+    }
+}
+
+// Tasks.
+
+/// Runs all tests, those after a failure too, and returns the first failure.
+fn test(workspace: &Workspace, args: &[&str]) -> Outcome {
+    let mut steps = Steps::default();
+    let python = steps.step("install readers", || install_readers(workspace))?;
+    let mut first = Ok(());
+    for packages in TESTED {
+        let selected: Vec<&str> = packages.iter().flat_map(|package| ["-p", package]).collect();
+        let outcome = steps.step(&format!("test {}", packages.join(", ")), || {
+            let mut command = workspace.cargo("test", &["--no-fail-fast"]);
+            run(command.args(selected).args(args).env("LAKEMARK_READERS_PYTHON", &python))
+        });
+        first = first.and(outcome);
+    }
+    let outcome = steps.step("self test of readers", || {
+        run(workspace.command(&python).arg("tests/readers/test_check.py").env("PYTHONDONTWRITEBYTECODE", "1"))
+    });
+    steps.summary();
+    first.and(outcome)
+}
+
+/// Runs every check, up to the first that fails.
+fn ci(workspace: &Workspace) -> Outcome {
+    let mut steps = Steps::default();
+    let outcome = ci_steps(workspace, &mut steps);
+    steps.summary();
+    outcome
+}
+
+fn ci_steps(workspace: &Workspace, steps: &mut Steps) -> Outcome {
+    let clippy = ["--workspace", "--all-targets", "--", "-D", "warnings"];
+    let doc = ["--workspace", "--no-deps"];
+    steps.step("format", || run(workspace.command(cargo()).args(["fmt", "--all", "--check"])))?;
+    steps.step("clippy", || run(&mut workspace.cargo("clippy", &clippy)))?;
+    steps.step("docs", || run(workspace.cargo("doc", &doc).env("RUSTDOCFLAGS", "-D warnings")))?;
+    steps.step("deps", || check_dependencies(workspace))?;
+    steps.step("test", || test(workspace, &[]))?;
+    steps.step("quickstart", || quickstart(workspace))
+}
+
+/// Checks the direction of dependencies with `cargo tree`, with all features.
+fn check_dependencies(workspace: &Workspace) -> Outcome {
+    let crates = workspace.root.join("crates");
+    let cannot_list = |error| Failure::new(format!("cannot list {}: {error}", crates.display()));
+    for entry in fs::read_dir(&crates).map_err(cannot_list)? {
+        let entry = entry.map_err(cannot_list)?;
+        let ruled = FORBIDDEN.iter().any(|(package, _)| entry.file_name() == *package);
+        if entry.path().join("Cargo.toml").exists() && !ruled {
+            return Err(Failure::new(format!("{} has no rule in FORBIDDEN of xtask", entry.path().display())));
+        }
+    }
+    for (package, forbidden) in FORBIDDEN {
+        let flags = ["--prefix", "none", "--edges", "normal", "--all-features", "--package", package];
+        let tree = capture(workspace.cargo("tree", &flags).stderr(Stdio::inherit()))?;
+        let names = dependencies(package, &tree);
+        if let Some(offender) = names.iter().find(|name| forbidden.iter().any(|pattern| matches(pattern, name))) {
+            let how = format!("cargo tree --package {package} --invert {offender}");
+            return Err(Failure::new(format!("{package} must not depend on {offender}; `{how}` shows how it does")));
+        }
+        let rule = if forbidden.is_empty() { "anything".into() } else { format!("none of {}", forbidden.join(", ")) };
+        eprintln!("{package}: {} dependencies, allowed: {rule}", names.len());
+    }
+    Ok(())
+}
+
+/// The names in the output of `cargo tree --prefix none`, without the package itself.
+fn dependencies<'a>(package: &str, tree: &'a str) -> Vec<&'a str> {
+    let mut names: Vec<&str> = tree.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    names.retain(|name| *name != package);
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+fn matches(pattern: &str, name: &str) -> bool {
+    pattern.strip_suffix('*').map_or(name == pattern, |start| name.starts_with(start))
+}
+
+/// Runs the command that the README shows, twice: the second run must find nothing to do.
+fn quickstart(workspace: &Workspace) -> Outcome {
+    let command = || workspace.cargo("run", &["--release", "--", "run", "examples/quickstart/job.toml"]);
+    let runs = || {
+        run(&mut command())?;
+        let said = capture(&mut command())?;
+        eprint!("{said}");
+        if said.contains("nothing") { Ok(()) } else { Err(Failure::new("the second run does not say `nothing`")) }
+    };
+    remove_quickstart_outputs(workspace)?;
+    let outcome = runs();
+    outcome.and(remove_quickstart_outputs(workspace))
+}
+
+/// Removes the sink of the quickstart and what lies beside it.
+fn remove_quickstart_outputs(workspace: &Workspace) -> Outcome {
+    let remove = || {
+        for entry in fs::read_dir(workspace.root.join("examples/quickstart"))? {
+            let entry = entry?;
+            if entry.file_name().to_string_lossy().starts_with("out") {
+                fs::remove_dir_all(entry.path())?;
+            }
+        }
+        Ok(())
+    };
+    remove().map_err(|error: std::io::Error| Failure::new(format!("cannot remove the quickstart's outputs: {error}")))
+}
+
+// Readers: DuckDB, Polars and pyarrow in a virtual environment.
+
+/// Makes the environment unless it is there as the requirements say, and returns its Python.
+fn install_readers(workspace: &Workspace) -> Outcome<PathBuf> {
+    let requirements = workspace.root.join("tests/readers/requirements.txt");
+    let environment = workspace.target.join("readers-venv");
+    let python = environment.join(if cfg!(windows) { "Scripts/python.exe" } else { "bin/python" });
+    let stamp = environment.join("installed.txt");
+    let cannot = |what: &Path, error| Failure::new(format!("{}: {error}", what.display()));
+
+    let (host, version) = find_python(workspace)?;
+    let pinned = fs::read_to_string(&requirements).map_err(|error| cannot(&requirements, error))?;
+    let wanted = format!("{host} {version}\n{pinned}");
+    if fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
+        eprintln!("up to date: {}", environment.display());
+        return Ok(python);
+    }
+    if environment.exists() {
+        fs::remove_dir_all(&environment).map_err(|error| cannot(&environment, error))?;
+    }
+    let mut pip = make_environment(workspace, &host, &environment, &python)?;
+    run(pip.args(["--quiet", "--disable-pip-version-check", "--only-binary", ":all:", "-r"]).arg(&requirements))?;
+    fs::write(&stamp, wanted).map_err(|error| cannot(&stamp, error))?;
+    Ok(python)
+}
+
+/// Makes an empty environment by what the host has, and returns `pip install` for it.
+fn make_environment(workspace: &Workspace, host: &str, environment: &Path, python: &Path) -> Outcome<Command> {
+    let has = |module| capture(workspace.command(host).args(["-c", &format!("import {module}")])).is_ok();
+    let make = |args: &[&str]| run(workspace.command(host).arg("-m").args(args).arg(environment));
+    let mut pip = workspace.command(python);
+    if has("ensurepip") {
+        make(&["venv"])?;
+    } else if has("virtualenv") {
+        make(&["virtualenv"])?;
+    } else if has("pip") {
+        make(&["venv", "--without-pip"])?;
+        let folder = ["-c", "import sysconfig; print(sysconfig.get_path('purelib'), end='')"];
+        let folder = capture(workspace.command(python).args(folder))?;
+        pip = workspace.command(host);
+        pip.args(["-m", "pip", "install", "--target", &folder]);
+        return Ok(pip);
+    } else {
+        let hint = "on Debian and Ubuntu: apt-get install python3-venv";
+        return Err(Failure::new(format!("{host} has none of ensurepip, virtualenv and pip; {hint}")));
+    }
+    pip.args(["-m", "pip", "install"]);
+    Ok(pip)
+}
+
+/// The first Python 3.10 or newer in the path, and its version.
+fn find_python(workspace: &Workspace) -> Outcome<(String, String)> {
+    let script = "import sys; print(sys.version.split()[0], end=''); sys.exit(sys.version_info < (3, 10))";
+    let version = |program: &str| capture(workspace.command(program).args(["-c", script])).ok();
+    let found = PYTHONS.iter().find_map(|program| Some((program.to_string(), version(program)?)));
+    found.ok_or_else(|| Failure::new("the tests read their outputs with Python 3.10 or newer, and there is none"))
+}
+
+// Running things.
+
+/// Where things are, and how programs are started there.
+struct Workspace {
+    root: PathBuf,
+    target: PathBuf,
+}
+
+impl Workspace {
+    fn find() -> Self {
+        let manifest = env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+        let root = Path::new(&manifest).parent().map(Path::to_path_buf).unwrap_or_default();
+        let given = env::var_os("CARGO_TARGET_DIR").and_then(|folder| std::path::absolute(folder).ok());
+        let target = given.unwrap_or_else(|| root.join("target"));
+        Self { root, target }
+    }
+
+    /// `program`, to be started in the root. A relative target folder is the caller's, so it is passed on as absolute.
+    fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new(program);
+        command.current_dir(&self.root).env("CARGO_TARGET_DIR", &self.target);
+        command
+    }
+
+    /// `cargo <task>` with the lock file as it is: no task changes versions.
+    fn cargo(&self, task: &str, args: &[&str]) -> Command {
+        let mut command = self.command(cargo());
+        command.args([task, "--locked"]).args(args);
+        command
+    }
+}
+
+fn cargo() -> OsString {
+    env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
+}
+
+/// Why a task stopped, and the exit code to stop with.
+struct Failure {
+    message: String,
+    code: u8,
+}
+
+impl Failure {
+    fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into(), code: 1 }
+    }
+}
+
+type Outcome<T = ()> = Result<T, Failure>;
+
+/// Runs `command` on the terminal of this process.
+fn run(command: &mut Command) -> Outcome {
+    let shown = shown(command);
+    eprintln!("$ {shown}");
+    let status = command.status().map_err(|error| Failure::new(format!("`{shown}` cannot be started: {error}")))?;
+    if status.success() {
+        return Ok(());
+    }
+    let code = status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1);
+    Err(Failure { message: format!("`{shown}` failed: {status}"), code })
+}
+
+/// Runs `command` and returns what it wrote: stdout, then stderr unless that goes elsewhere.
+fn capture(command: &mut Command) -> Outcome<String> {
+    let shown = shown(command);
+    let output = command.stdin(Stdio::null()).output();
+    let output = output.map_err(|error| Failure::new(format!("`{shown}` cannot be started: {error}")))?;
+    let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    if output.status.success() {
+        return Ok(text);
+    }
+    Err(Failure::new(format!("`{shown}` failed: {}\n{text}", output.status)))
+}
+
+fn shown(command: &Command) -> String {
+    let program = Path::new(command.get_program()).file_name().unwrap_or(command.get_program());
+    let words = [program].into_iter().chain(command.get_args()).map(OsStr::to_string_lossy);
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// Named steps: how long each took, and whether it went well.
+#[derive(Default)]
+struct Steps {
+    done: Vec<String>,
+}
+
+impl Steps {
+    fn step<T>(&mut self, name: &str, action: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
+        eprintln!("== {name}");
+        let started = Instant::now();
+        let outcome = action();
+        let word = if outcome.is_ok() { "ok" } else { "failed" };
+        let line = format!("{word:<6} {:>8.1} s  {name}", started.elapsed().as_secs_f64());
+        eprintln!("== {line}");
+        self.done.push(line);
+        outcome.map_err(|failure| Failure { message: format!("{name}: {}", failure.message), ..failure })
+    }
+
+    fn summary(&self) {
+        eprintln!("== summary\n{}", self.done.join("\n"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dependencies_are_names_without_the_package_itself() {
+        let tree = "lakemark v0.1.0 (/somewhere/lakemark)\nserde v1.0.0\nbytes v1.0.0\nserde v1.0.0 (*)\n\n";
+        assert_eq!(dependencies("lakemark", tree), ["bytes", "serde"]);
+    }
+
+    #[test]
+    fn patterns_match_whole_names_or_beginnings() {
+        assert!(matches("datafusion*", "datafusion") && matches("datafusion*", "datafusion-expr"));
+        assert!(matches("lakemark-*", "lakemark-cli") && !matches("lakemark-*", "lakemark"));
+        assert!(matches("serde", "serde") && !matches("serde", "serde_json"));
+    }
+}
