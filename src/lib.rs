@@ -19,6 +19,8 @@
 mod coverage;
 pub mod disk;
 mod error;
+#[cfg(feature = "testing")]
+pub mod fuzzing;
 mod identity;
 mod plan;
 mod run;

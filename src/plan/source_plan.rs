@@ -100,6 +100,9 @@ pub struct SourcePlan {
     pub files: Vec<PlannedFile>,
     /// Changes of the record: accepted tokens, found rewrites.
     pub updates: Vec<FileUpdate>,
+    /// Files with finished work whose mtime was too fresh to be trusted when they were sealed (R04). A run that works
+    /// compares their footers: see [`settle`](Self::settle).
+    pub unsettled: Vec<FileVersion>,
     /// Counts. Files that only a worker opens can still turn out unusable.
     pub report: SourceReport,
     /// What a person should know.
@@ -110,6 +113,57 @@ impl SourcePlan {
     /// Whether a run has nothing to do for this source.
     pub fn is_empty(&self) -> bool {
         self.files.is_empty() && self.updates.is_empty()
+    }
+
+    /// Settles the unsettled files by their footers: an equal one is trusted from now on, another one makes the file a
+    /// replaced one, to be done again. Whether there is more to do than before.
+    ///
+    /// # Errors
+    /// [`Unavailable`](crate::ErrorKind::Unavailable) when a footer cannot be read.
+    pub async fn settle(&mut self, lake: &Lake, live: &Live) -> Result<bool> {
+        let mut rewritten = false;
+        for file in std::mem::take(&mut self.unsettled) {
+            let Some(version) = live.find(&self.report.name, &file) else { continue };
+            match lake.footer(&file).await? {
+                FooterRead::Read(footer) if footer.digest == version.evidence.digest => {
+                    self.updates.push(FileUpdate { recorded: file.clone(), now: Some(file), unsettled: false });
+                }
+                FooterRead::Read(_) => {
+                    rewritten = true;
+                    self.report.replaced += 1;
+                    match self.files.binary_search_by(|planned| planned.file.path.cmp(&file.path)) {
+                        Ok(at) => {
+                            self.report.partly_done -= 1;
+                            self.files[at].left = Coverage::Whole;
+                            self.files[at].group_rows = None;
+                            self.files[at].reason = Reason::Replaced;
+                        }
+                        Err(at) => {
+                            self.report.done -= 1;
+                            let source: Arc<str> = self.report.name.as_str().into();
+                            self.files.insert(at, PlannedFile::whole(&source, &file, Reason::Replaced, false));
+                        }
+                    }
+                    self.updates.push(FileUpdate { recorded: file, now: None, unsettled: false });
+                }
+                // Unreadable or changed since the listing: the next run looks again.
+                FooterRead::Unusable(_) | FooterRead::Changed | FooterRead::Vanished => {}
+            }
+        }
+        Ok(rewritten)
+    }
+}
+
+impl PlannedFile {
+    fn whole(source: &Arc<str>, file: &FileVersion, reason: Reason, unsettled: bool) -> Self {
+        Self {
+            source: Arc::clone(source),
+            file: file.clone(),
+            left: Coverage::Whole,
+            group_rows: None,
+            reason,
+            unsettled,
+        }
     }
 }
 
@@ -159,20 +213,22 @@ pub async fn plan_source(
         ..SourceReport::default()
     };
     report.listed += listing.unusable.len() as u64;
-    let mut plan = SourcePlan { files: Vec::new(), updates: Vec::new(), report, warnings: listing.warnings.clone() };
+    let mut plan = SourcePlan {
+        files: Vec::new(),
+        updates: Vec::new(),
+        unsettled: Vec::new(),
+        report,
+        warnings: listing.warnings.clone(),
+    };
     let local = lake.root().is_local();
     let mut refused_moves = Vec::new();
     for (file, verdict) in listing.files.iter().zip(verdicts) {
         let report = &mut plan.report;
         let unsettled = crate::source::unsettled(file, listing.taken_at, local);
-        let whole = |reason| PlannedFile {
-            source: Arc::clone(&source),
-            file: file.clone(),
-            left: Coverage::Whole,
-            group_rows: None,
-            reason,
-            unsettled,
-        };
+        let whole = |reason| PlannedFile::whole(&source, file, reason, unsettled);
+        if !policy.verify && live.find(name, file).is_some_and(|version| version.unsettled) {
+            plan.unsettled.push(file.clone());
+        }
         match verdict {
             Verdict::Done => report.done += 1,
             Verdict::Gone => {
@@ -190,7 +246,7 @@ pub async fn plan_source(
             }
             Verdict::Rewritten => {
                 report.replaced += 1;
-                plan.updates.push(FileUpdate { recorded: file.clone(), now: None });
+                plan.updates.push(FileUpdate { recorded: file.clone(), now: None, unsettled: false });
                 plan.files.push(whole(Reason::Replaced));
             }
             Verdict::Work(_) => replaced(&mut plan, whole(Reason::Replaced), live.versions(name, &file.path), policy)?,
@@ -202,7 +258,7 @@ pub async fn plan_source(
                 }
                 OnMoved::Accept => {
                     report.moved += 1;
-                    let update = FileUpdate { recorded: recorded.clone(), now: Some(file.clone()) };
+                    let update = FileUpdate { recorded: recorded.clone(), now: Some(file.clone()), unsettled };
                     plan.updates.push(update);
                     if !complete {
                         plan.files.push(rest(whole(Reason::Moved), live.find(name, &recorded)));
@@ -215,7 +271,8 @@ pub async fn plan_source(
         return Err(moved_error(name, &refused_moves));
     }
     let known = live.files(name).count() as u64;
-    if policy.max_replaced.is_exceeded(plan.report.replaced, known) {
+    let redone = policy.on_change == OnChange::Reprocess;
+    if redone && policy.max_replaced.is_exceeded(plan.report.replaced, known) {
         return Err(too_much_replaced(name, plan.report.replaced, known, plan.report.new));
     }
     plan.report.vanished += vanished(live, name, listing);
@@ -271,7 +328,10 @@ async fn judge(lake: &Lake, file: &FileVersion, versions: &[LiveVersion], verify
         if verify {
             match lake.footer(file).await? {
                 FooterRead::Read(footer) if footer.digest == version.evidence.digest => {}
-                FooterRead::Read(_) | FooterRead::Unusable(_) | FooterRead::Changed => return Ok(Verdict::Rewritten),
+                FooterRead::Read(_) => return Ok(Verdict::Rewritten),
+                // Its work stays on record: what cannot be read now proves nothing about what was read then.
+                FooterRead::Unusable(why) => return Ok(Verdict::Unusable(why)),
+                FooterRead::Changed => return Ok(Verdict::Unusable("it changed since it was listed".to_owned())),
                 FooterRead::Vanished => return Ok(Verdict::Gone),
             }
         }

@@ -7,7 +7,6 @@ use bytes::Bytes;
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
-use super::lifecycle::Staging;
 use super::registry::{AtomRegistry, CheckpointIdMap};
 use super::worker::Worker;
 use crate::error::{Error, ErrorKind, Result};
@@ -19,6 +18,7 @@ use crate::store::commit_object::{self, CommitMember};
 use crate::store::envelope::{digest, encode};
 use crate::store::medium::Created;
 use crate::store::segment::{Event, EventRow, SegmentData, flush};
+use crate::store::staging::Staging;
 use crate::store::transition::{SegmentChange, Transition};
 use crate::store::{FileUpdate, Head, Lease, Live, ObjectCheckpointStore, ObjectName, OpenIntent, OutputFile};
 
@@ -48,7 +48,8 @@ struct State {
     /// Rows of `live` that no segment holds yet.
     delta: SegmentData,
     sealed: u64,
-    /// Set when an append failed half-way: what is newest is not known any more.
+    /// Set while an append is on its way, and left so when it failed or was interrupted: what is newest is not known any
+    /// more, and `live` and `delta` say what has not happened.
     broken: bool,
 }
 
@@ -365,8 +366,9 @@ impl Run {
     }
 
     fn check(&self, state: &State) -> Result<()> {
+        self.worker.check_not_fenced()?;
         if state.broken {
-            return Err(Error::new(ErrorKind::Indeterminate, "an earlier write of this run has an unknown outcome")
+            return Err(Error::new(ErrorKind::Indeterminate, "an earlier write of this run failed or was interrupted")
                 .at(self.store.root())
                 .safe("what was sealed is kept")
                 .way("run again: the next run reads what is there and decides"));
@@ -377,6 +379,8 @@ impl Run {
     /// Writes the delta as a segment and appends the transition that names it.
     async fn advance(&self, state: &mut State, transition: impl FnOnce(SegmentChange) -> Transition) -> Result<()> {
         self.check(state)?;
+        // The delta holds what only this manifest makes true: from here on there is no way back, only a new epoch.
+        state.broken = true;
         let mut change = SegmentChange::default();
         if !state.delta.is_empty() {
             let (old, version) = (&state.head.manifest.segments, state.head.manifest.version.next());
@@ -396,21 +400,17 @@ impl Run {
             _ => ("fold.before_manifest", "fold.after_manifest"),
         };
         reach(before);
+        state.broken = true;
         match self.store.chain.append(Some(&state.head), transition).await {
             Ok(Appended::Newest(head)) => {
                 self.worker.knows(head.manifest.version);
                 state.head = head;
+                state.broken = false;
                 reach(after);
                 Ok(())
             }
-            Ok(Appended::Overtaken(newest)) => {
-                state.broken = true;
-                Err(self.worker.fence(&newest))
-            }
-            Err(error) => {
-                state.broken = true;
-                Err(error)
-            }
+            Ok(Appended::Overtaken(newest)) => Err(self.worker.fence(&newest)),
+            Err(error) => Err(error),
         }
     }
 
@@ -449,7 +449,7 @@ async fn beat(store: ObjectCheckpointStore, worker: Worker, lease: Lease) {
 impl Drop for Run {
     fn drop(&mut self) {
         self.beats.abort();
-        if !self.closed {
+        if !self.closed && !self.worker.is_fenced() {
             tracing::warn!(
                 epoch = self.worker.epoch().0,
                 "a run ended without being closed; the next run finishes what it sealed"

@@ -1,8 +1,8 @@
 //! A worker's rights under an epoch: to check that it still counts, and to seal.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use dashmap::DashMap;
 
@@ -26,9 +26,12 @@ struct Shared {
     epoch: Epoch,
     /// The newest manifest version known to be of this epoch.
     known: AtomicU64,
-    fenced: AtomicBool,
+    /// What fenced this epoch, in words. Once set, for good.
+    fenced: OnceLock<String>,
     /// Seals that exist and that no fold has decided, by this process.
     sealed: DashMap<CheckpointId, Arc<Seal>>,
+    /// Ids sealed by this process that a fold has decided.
+    folded: DashMap<CheckpointId, ()>,
 }
 
 impl Worker {
@@ -38,8 +41,9 @@ impl Worker {
             store_id: head.manifest.store,
             epoch: head.manifest.epoch,
             known: AtomicU64::new(head.manifest.version.0),
-            fenced: AtomicBool::new(false),
+            fenced: OnceLock::new(),
             sealed: DashMap::new(),
+            folded: DashMap::new(),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -61,7 +65,7 @@ impl Worker {
 
     /// Whether this epoch is known to be fenced.
     pub fn is_fenced(&self) -> bool {
-        self.shared.fenced.load(Ordering::Acquire)
+        self.shared.fenced.get().is_some()
     }
 
     pub(super) fn knows(&self, version: ManifestVersion) {
@@ -69,13 +73,22 @@ impl Worker {
     }
 
     pub(super) fn fence(&self, newest: &Head) -> Error {
-        self.shared.fenced.store(true, Ordering::Release);
         let (mine, theirs) = (self.shared.epoch, &newest.manifest);
         let by = theirs.holder.as_ref().map(|h| format!(" by {h}")).unwrap_or_default();
-        Error::new(ErrorKind::Fenced, format!("epoch {} was fenced: epoch {} was opened{by}", mine.0, theirs.epoch.0))
+        let found = || format!("epoch {} was fenced: epoch {} was opened{by}", mine.0, theirs.epoch.0);
+        let what = self.shared.fenced.get_or_init(found).clone();
+        self.fenced_error(what)
+    }
+
+    fn fenced_error(&self, what: String) -> Error {
+        Error::new(ErrorKind::Fenced, what)
             .at(self.shared.store.root())
             .safe("what was sealed before is kept; nothing that this run does from now on counts")
             .way("let the other run finish, then run again: it does only what is left")
+    }
+
+    pub(super) fn check_not_fenced(&self) -> Result<()> {
+        self.shared.fenced.get().map_or(Ok(()), |what| Err(self.fenced_error(what.clone())))
     }
 
     /// Reads whether this epoch is still the newest. Before a task's first row, and before its seal.
@@ -83,9 +96,10 @@ impl Worker {
     /// # Errors
     /// [`ErrorKind::Fenced`], never to be retried.
     pub async fn guard(&self) -> Result<()> {
+        self.check_not_fenced()?;
         let chain = &self.shared.store.chain;
         let newest = chain.newest_version().await?;
-        if newest.is_some_and(|newest| newest <= self.known_version()) && !self.is_fenced() {
+        if newest.is_some_and(|newest| newest <= self.known_version()) {
             return Ok(());
         }
         let gone = || Error::corrupt(self.shared.store.root(), "the chain of manifests is gone");
@@ -132,6 +146,11 @@ impl Worker {
         self.shared.sealed.get(&id).map(|seal| Arc::clone(&seal))
     }
 
+    /// Whether this process knows a seal of `id`, decided or not.
+    pub fn is_sealed(&self, id: CheckpointId) -> bool {
+        self.shared.sealed.contains_key(&id) || self.shared.folded.contains_key(&id)
+    }
+
     /// How many seals wait for a fold.
     pub fn loose(&self) -> usize {
         self.shared.sealed.len()
@@ -142,6 +161,12 @@ impl Worker {
     }
 
     pub(super) fn folded(&self, decided: impl Fn(CheckpointId) -> bool) {
-        self.shared.sealed.retain(|id, _| !decided(*id));
+        self.shared.sealed.retain(|id, _| {
+            let done = decided(*id);
+            if done {
+                self.shared.folded.insert(*id, ());
+            }
+            !done
+        });
     }
 }

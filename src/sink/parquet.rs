@@ -7,11 +7,13 @@ use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, RecordBatch, UInt32Array};
 use arrow_schema::{DataType, Schema, SchemaRef};
 use parquet::arrow::arrow_writer::ArrowWriterOptions;
-use parquet::arrow::{ARROW_SCHEMA_META_KEY, ArrowWriter, encode_arrow_schema};
+use parquet::arrow::{ARROW_SCHEMA_META_KEY, ArrowSchemaConverter, ArrowWriter, encode_arrow_schema};
 use parquet::basic::Compression;
+use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
 
+use super::staged::io_error;
 use super::{DirectorySink, StagedFile, partition_folder};
 use crate::error::{Error, Result};
 use crate::identity::{AttemptNonce, CheckpointId};
@@ -67,12 +69,25 @@ struct Open {
     output: OutputFile,
 }
 
+/// What encoding says when it is not the disk: the types of the output cannot be written as Parquet.
 fn unwritable(error: impl std::error::Error + Send + Sync + 'static) -> Error {
-    // The writer flattens I/O errors; what they said is in the cause.
-    Error::new(crate::ErrorKind::Unavailable, "the output could not be written")
+    Error::invalid("the output cannot be written as Parquet")
         .safe("nothing of this task was sealed; what was sealed before is kept")
-        .way("see the cause, then run again")
+        .way("cast the columns in question to other types in the query")
         .caused_by(error)
+}
+
+/// An error of the Parquet writer: of the disk below it, or of the encoding.
+fn write_failed(error: ParquetError, folder: &std::path::Path) -> Error {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&error);
+    while let Some(inner) = cause {
+        if let Some(io) = inner.downcast_ref::<std::io::Error>() {
+            let io = std::io::Error::new(io.kind(), io.to_string());
+            return io_error(io, folder);
+        }
+        cause = inner.source();
+    }
+    unwritable(error)
 }
 
 impl TaskWriter {
@@ -117,11 +132,21 @@ impl TaskWriter {
         })
     }
 
+    /// Checks that rows of `schema` can be written so.
+    ///
+    /// # Errors
+    /// [`Invalid`](crate::ErrorKind::Invalid), naming the column.
+    pub fn check(schema: &Schema, options: &ParquetOptions) -> Result<()> {
+        let (kept, _) = Self::split_columns(schema, &options.partition_by)?;
+        let files = schema.project(&kept).map_err(unwritable)?;
+        ArrowSchemaConverter::new().convert(&files).map(drop).map_err(unwritable)
+    }
+
     /// The positions in `schema` of the columns of the files, and of those that become folders, in the order of `partition_by`.
     ///
     /// # Errors
     /// [`Invalid`](crate::ErrorKind::Invalid), naming the column.
-    pub fn split_columns(schema: &Schema, partition_by: &[String]) -> Result<(Vec<usize>, Vec<usize>)> {
+    fn split_columns(schema: &Schema, partition_by: &[String]) -> Result<(Vec<usize>, Vec<usize>)> {
         let names = || schema.fields().iter().map(|f| format!("`{}`", f.name())).collect::<Vec<_>>().join(", ");
         let mut partitions = Vec::new();
         for column in partition_by {
@@ -178,15 +203,21 @@ impl TaskWriter {
         let Some(open) = self.open.get_mut(&folder) else { return Ok(()) };
         // The query's schema may differ from the file's in metadata only.
         let batch = batch.clone().with_schema(Arc::clone(&self.file_schema)).map_err(unwritable)?;
-        open.writer.write(&batch).map_err(unwritable)?;
+        open.writer.write(&batch).map_err(|e| write_failed(e, self.sink.side_path()))?;
         open.output.rows += batch.num_rows() as u64;
         let bytes = open.writer.bytes_written() + open.writer.in_progress_size();
         if self.options.target_file_size.is_some_and(|target| bytes as u64 >= target)
             && let Some(full) = self.open.remove(&folder)
         {
-            self.written.push(end(full)?);
+            let ended = self.end(full)?;
+            self.written.push(ended);
         }
         Ok(())
+    }
+
+    fn end(&self, open: Open) -> Result<(StagedFile, OutputFile)> {
+        let file = open.writer.into_inner().map_err(|e| write_failed(e, self.sink.side_path()))?;
+        Ok((file, open.output))
     }
 
     /// Rows taken so far.
@@ -200,7 +231,8 @@ impl TaskWriter {
     /// Then no file is left: none was named by a seal.
     pub async fn finish(mut self) -> Result<Vec<OutputFile>> {
         for (_, open) in std::mem::take(&mut self.open) {
-            self.written.push(end(open)?);
+            let ended = self.end(open)?;
+            self.written.push(ended);
         }
         reach("run.written");
         if self.written.is_empty() {
@@ -220,11 +252,6 @@ impl TaskWriter {
             Error::new(crate::ErrorKind::Indeterminate, "syncing the output was interrupted").caused_by(e)
         })?
     }
-}
-
-fn end(open: Open) -> Result<(StagedFile, OutputFile)> {
-    let file = open.writer.into_inner().map_err(unwritable)?;
-    Ok((file, open.output))
 }
 
 /// The rows of each partition folder of `batch`.

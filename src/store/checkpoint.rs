@@ -4,8 +4,10 @@ use async_trait::async_trait;
 use futures::future::BoxFuture;
 use std::sync::Arc;
 
+use super::live::LiveVersion;
 use super::seal::{Counts, OutputFile, Seal, SealedFile};
-use crate::error::Result;
+use super::segment::{CheckpointRow, Decision};
+use crate::error::{Error, Result};
 use crate::identity::CheckpointId;
 
 /// Where a checkpoint stands.
@@ -32,6 +34,18 @@ pub struct Checkpoint {
     pub outputs: Vec<OutputFile>,
     /// Its rows.
     pub counts: Counts,
+}
+
+impl From<&CheckpointRow> for Checkpoint {
+    fn from(row: &CheckpointRow) -> Self {
+        let state = match (row.decision, row.commit) {
+            (Decision::Accepted, None) => CheckpointState::Checkpointed,
+            (Decision::Accepted, Some(n)) => CheckpointState::Committed(n),
+            (Decision::Rejected, _) => CheckpointState::Rejected,
+            (Decision::Withdrawn, _) => CheckpointState::Withdrawn,
+        };
+        Self { id: row.id, state, outputs: row.outputs.clone(), counts: row.counts }
+    }
 }
 
 /// How a seal ended. Both are success for the task: it is sealed.
@@ -89,4 +103,20 @@ pub trait CheckpointStore: Send + Sync {
     /// # Errors
     /// [`Invalid`](crate::ErrorKind::Invalid) when one of `ids` is not a live sealed checkpoint; then none is marked.
     async fn mark_committed(&self, ids: &[CheckpointId]) -> Result<u64>;
+}
+
+/// What a live version covers, in the form in which it was staged.
+pub(crate) fn sealed_file(source: &Arc<str>, version: &LiveVersion) -> SealedFile {
+    SealedFile {
+        source: Arc::clone(source),
+        file: version.file.clone(),
+        coverage: version.coverage.clone(),
+        evidence: version.evidence.clone(),
+        unsettled: version.unsettled,
+    }
+}
+
+/// The refusal to stage for a sealed checkpoint.
+pub(crate) fn is_sealed(id: CheckpointId) -> Error {
+    Error::invalid(format!("{id} is sealed: nothing can be staged for it any more")).safe("its seal is kept")
 }

@@ -60,6 +60,9 @@ pub fn decode<T: DeserializeOwned>(kind: &str, place: &str, bytes: &[u8]) -> Res
         return Err(damaged("it is empty".into()));
     }
     let frame: Frame<'_> = serde_json::from_slice(bytes).map_err(|e| damaged(e.to_string()))?;
+    if frame.format == 0 {
+        return Err(damaged("it says format 0, which never was".into()));
+    }
     if frame.lakemark != kind {
         return Err(damaged(format!("it is a {}", frame.lakemark)));
     }

@@ -54,16 +54,18 @@ impl Live {
     fn insert(&mut self, FileRow { checkpoint, sealed }: FileRow) {
         let files = self.sources.entry(sealed.source).or_default();
         let versions = files.entry(Arc::clone(&sealed.file.path)).or_default();
-        let group_rows = sealed.evidence.group_rows();
         let part = (checkpoint, sealed.coverage);
         match versions.iter_mut().find(|v| v.file.is_same(&sealed.file)) {
             Some(version) => {
-                version.coverage = version.coverage.union(&part.1).normalised(&group_rows);
-                version.unsettled &= sealed.unsettled;
+                version.coverage = version.coverage.union(&part.1).normalised(&sealed.evidence.group_rows());
+                version.unsettled |= sealed.unsettled;
                 version.parts.push(part);
             }
             None => versions.push(LiveVersion {
-                coverage: part.1.normalised(&group_rows),
+                coverage: match &part.1 {
+                    Coverage::Whole => Coverage::Whole,
+                    groups => groups.normalised(&sealed.evidence.group_rows()),
+                },
                 file: sealed.file,
                 evidence: sealed.evidence,
                 unsettled: sealed.unsettled,
@@ -167,15 +169,7 @@ impl Live {
 
     /// Lets `row` happen.
     pub fn happen(&mut self, row: EventRow) {
-        match &row.event {
-            Event::Intent { .. } | Event::Withdrawn { .. } => {
-                let mut data =
-                    SegmentData { checkpoints: self.checkpoints.values().cloned().collect(), ..Default::default() };
-                data.act(&row.event);
-                self.checkpoints = data.checkpoints.into_iter().map(|row| (row.id, row)).collect();
-            }
-            _ => {}
-        }
+        row.event.act_on(&mut self.checkpoints.values_mut());
         match &row.event {
             Event::Withdrawn { checkpoints, .. } => self.drop_parts(checkpoints),
             Event::Updated { source, files } => self.update(source, files),
@@ -192,6 +186,7 @@ impl Live {
                 Some(now) => {
                     for version in versions.iter_mut().filter(|v| v.file.is_same(&update.recorded)) {
                         version.file.clone_from(now);
+                        version.unsettled = update.unsettled;
                     }
                 }
                 None => versions.retain(|v| !v.file.is_same(&update.recorded)),

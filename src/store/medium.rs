@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::TryStreamExt;
 use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreExt, PutMode};
+use object_store::{GetResult, ObjectStore, ObjectStoreExt, PutMode};
 use serde::{Deserialize, Serialize};
 
 use super::names::ObjectName;
@@ -89,6 +89,10 @@ impl Medium {
         self
     }
 
+    pub(super) fn patience(&self) -> Patience {
+        self.patience
+    }
+
     pub(super) fn objects(&self) -> Arc<dyn ObjectStore> {
         Arc::clone(&self.objects)
     }
@@ -136,7 +140,7 @@ impl Medium {
             || async {
                 self.counters.get.fetch_add(1, Ordering::Relaxed);
                 match self.objects.get(&path).await {
-                    Ok(found) => found.bytes().await.map(Some),
+                    Ok(found) => whole(found).await.map(Some),
                     Err(object_store::Error::NotFound { .. }) => Ok(None),
                     Err(error) => Err(error),
                 }
@@ -220,8 +224,19 @@ impl Medium {
     }
 }
 
+/// All bytes of an answer. One that ends early is no answer: what it says must not be taken for another's object.
+async fn whole(found: GetResult) -> object_store::Result<Bytes> {
+    let (path, length) = (found.meta.location.clone(), found.range.end - found.range.start);
+    let bytes = found.bytes().await?;
+    if bytes.len() as u64 == length {
+        return Ok(bytes);
+    }
+    let source = format!("{} bytes of {path} were read where the answer was to have {length}", bytes.len()).into();
+    Err(object_store::Error::Generic { store: "read", source })
+}
+
 /// Errors that trying again does not mend.
-fn is_definite(error: &object_store::Error) -> bool {
+pub(super) fn is_definite(error: &object_store::Error) -> bool {
     use object_store::Error as E;
     matches!(
         error,

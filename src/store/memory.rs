@@ -5,40 +5,33 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use async_trait::async_trait;
 use futures::future::BoxFuture;
-use tokio::task::JoinSet;
 
-use super::checkpoint::{Checkpoint, CheckpointState, CheckpointStore, SealOutcome};
+use super::checkpoint::{Checkpoint, CheckpointStore, SealOutcome, is_sealed, sealed_file};
 use super::live::Live;
 use super::seal::{Counts, OutputFile, Seal, SealKind, SealedFile};
 use super::segment::{Event, EventRow};
+use super::staging::Staging;
 use crate::error::{Error, Result};
-use crate::identity::{AttemptNonce, CheckpointId, Epoch, ManifestVersion, StoreId};
+use crate::identity::{CheckpointId, Epoch, ManifestVersion, StoreId};
 
 /// A [`CheckpointStore`] that is gone with the process.
 #[derive(Debug)]
 pub struct MemoryCheckpointStore {
     id: StoreId,
+    staging: Staging,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    staged: BTreeMap<CheckpointId, Staged>,
     seals: BTreeMap<CheckpointId, Arc<Seal>>,
     live: Live,
     commits: u64,
 }
 
-#[derive(Debug)]
-struct Staged {
-    attempt: AttemptNonce,
-    keys: Vec<SealedFile>,
-    writes: JoinSet<Result<Vec<OutputFile>>>,
-}
-
 impl Default for MemoryCheckpointStore {
     fn default() -> Self {
-        Self { id: StoreId::random(), state: Mutex::default() }
+        Self { id: StoreId::random(), staging: Staging::default(), state: Mutex::default() }
     }
 }
 
@@ -47,66 +40,39 @@ impl MemoryCheckpointStore {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    fn stage(&self, id: CheckpointId, add: impl FnOnce(&mut Staged)) -> Result<()> {
-        let mut state = self.lock();
-        if state.seals.contains_key(&id) {
-            return Err(Error::invalid(format!("{id} is sealed: nothing can be staged for it any more")));
-        }
-        add(state.staged.entry(id).or_insert_with(|| Staged {
-            attempt: AttemptNonce::random(),
-            keys: Vec::new(),
-            writes: JoinSet::new(),
-        }));
-        Ok(())
-    }
-
-    fn describe(state: &State, id: CheckpointId) -> Option<Checkpoint> {
-        let row = state.live.checkpoint(id)?;
-        let checkpointed = match (row.decision, row.commit) {
-            (super::segment::Decision::Accepted, Some(n)) => CheckpointState::Committed(n),
-            (super::segment::Decision::Accepted, None) => CheckpointState::Checkpointed,
-            (super::segment::Decision::Rejected, _) => CheckpointState::Rejected,
-            (super::segment::Decision::Withdrawn, _) => CheckpointState::Withdrawn,
-        };
-        Some(Checkpoint { id, state: checkpointed, outputs: row.outputs.clone(), counts: row.counts })
+    fn check_unsealed(&self, id: CheckpointId) -> Result<()> {
+        if self.lock().seals.contains_key(&id) { Err(is_sealed(id)) } else { Ok(()) }
     }
 }
 
 #[async_trait]
 impl CheckpointStore for MemoryCheckpointStore {
     fn stage_keys(&self, id: CheckpointId, keys: Vec<SealedFile>) -> Result<()> {
-        self.stage(id, |staged| staged.keys.extend(keys))
+        self.check_unsealed(id)?;
+        self.staging.keys(id, keys);
+        Ok(())
     }
 
     fn stage_files(&self, id: CheckpointId, write: BoxFuture<'static, Result<Vec<OutputFile>>>) -> Result<()> {
-        self.stage(id, |staged| drop(staged.writes.spawn(write)))
+        self.check_unsealed(id)?;
+        self.staging.write(id, write);
+        Ok(())
     }
 
     async fn checkpoint(&self, id: CheckpointId, counts: Counts) -> Result<SealOutcome> {
-        let staged = {
-            let mut state = self.lock();
-            if let Some(seal) = state.seals.get(&id) {
-                return Ok(SealOutcome::Already(Arc::clone(seal)));
-            }
-            state.staged.remove(&id)
-        };
-        let mut outputs = Vec::new();
-        let (mut attempt, mut files) = (AttemptNonce::random(), Vec::new());
-        if let Some(mut staged) = staged {
-            (attempt, files) = (staged.attempt, staged.keys);
-            while let Some(written) = staged.writes.join_next().await {
-                let failed = |e| Error::invalid("a staged write was interrupted").caused_by(e);
-                outputs.extend(written.map_err(failed)??);
-            }
+        if let Some(seal) = self.lock().seals.get(&id) {
+            return Ok(SealOutcome::Already(Arc::clone(seal)));
         }
+        let mut staged = self.staging.take(id);
+        let outputs = staged.settle().await?;
         let seal = Arc::new(Seal {
             store: self.id,
             id,
-            attempt,
+            attempt: staged.attempt,
             kind: SealKind::Sealed,
             planned_from: ManifestVersion(0),
             sealed_at: crate::time::now_ms(),
-            files,
+            files: staged.keys,
             outputs,
             counts,
         });
@@ -120,17 +86,10 @@ impl CheckpointStore for MemoryCheckpointStore {
     }
 
     async fn get_checkpointed_keys(&self, source: &str) -> Result<Vec<SealedFile>> {
+        let name: Arc<str> = source.into();
         let state = self.lock();
         let versions = state.live.files(source).flat_map(|(_, versions)| versions);
-        Ok(versions
-            .map(|v| SealedFile {
-                source: source.into(),
-                file: v.file.clone(),
-                coverage: v.coverage.clone(),
-                evidence: v.evidence.clone(),
-                unsettled: v.unsettled,
-            })
-            .collect())
+        Ok(versions.map(|version| sealed_file(&name, version)).collect())
     }
 
     async fn get_checkpointed_files(&self) -> Result<Vec<OutputFile>> {
@@ -138,12 +97,11 @@ impl CheckpointStore for MemoryCheckpointStore {
     }
 
     async fn get_checkpoint(&self, id: CheckpointId) -> Result<Option<Checkpoint>> {
-        Ok(Self::describe(&self.lock(), id))
+        Ok(self.lock().live.checkpoint(id).map(Checkpoint::from))
     }
 
     async fn list_checkpoints(&self) -> Result<Vec<Checkpoint>> {
-        let state = self.lock();
-        Ok(state.live.checkpoints().filter_map(|row| Self::describe(&state, row.id)).collect())
+        Ok(self.lock().live.checkpoints().map(Checkpoint::from).collect())
     }
 
     async fn mark_committed(&self, ids: &[CheckpointId]) -> Result<u64> {

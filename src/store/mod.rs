@@ -4,7 +4,7 @@
 //! [`ObjectCheckpointStore`] (state, read-only), and, once an epoch is won, [`Run`](crate::Run).
 
 pub(crate) mod chain;
-mod checkpoint;
+pub(crate) mod checkpoint;
 pub(crate) mod commit_object;
 #[cfg(feature = "testing")]
 pub mod contract;
@@ -19,6 +19,7 @@ pub(crate) mod names;
 mod object;
 pub(crate) mod seal;
 pub(crate) mod segment;
+pub(crate) mod staging;
 pub(crate) mod transition;
 
 pub use checkpoint::{Checkpoint, CheckpointState, CheckpointStore, SealOutcome};

@@ -136,10 +136,9 @@ mod tests {
         }
 
         #[test]
-        fn seals_sort_as_their_ids(a in any::<u32>(), b in any::<u32>()) {
+        fn seals_sort_as_their_ids(a in 0u32..99_999_999, b in 0u32..99_999_999) {
             let seal = |i| ObjectName::Seal(CheckpointId::first(Epoch(1), InputId(i))).to_string();
             // Blocks of five digits order names up to 100 million tasks; the fold sorts by id, not by text.
-            prop_assume!(a < 99_999_999 && b < 99_999_999);
             prop_assert_eq!(seal(a).cmp(&seal(b)), a.cmp(&b));
         }
     }

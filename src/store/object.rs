@@ -10,7 +10,7 @@ use super::chain::Chain;
 use super::envelope::decode;
 use super::live::Live;
 use super::manifest::{Head, Manifest};
-use super::medium::{Medium, Patience, StoreRequests};
+use super::medium::{Medium, Patience, StoreRequests, is_definite};
 use super::names::ObjectName;
 use super::seal::Seal;
 use super::segment::{Levels, SegmentData};
@@ -165,28 +165,61 @@ impl ObjectCheckpointStore {
 
     /// Races sixteen creates of one name; exactly one must win (R91). Run before a store's first manifest.
     ///
+    /// A race in which an answer was lost, or nobody won (S3's retriable 409, R93), says nothing and is repeated.
+    ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] when the backend let several win, or cannot create-if-absent at all.
+    /// [`ErrorKind::Unsupported`] when the backend let several win, or cannot create-if-absent at all;
+    /// [`ErrorKind::Unavailable`] when no race could be judged.
     pub(crate) async fn probe(&self) -> Result<()> {
-        let name = ObjectName::Probe(AttemptNonce::random());
-        let wins = self.medium.race(name, 16).await?;
-        self.medium.delete(name).await?;
-        if wins == 1 {
-            return Ok(());
+        let Patience { tries, mut pause } = self.medium.patience();
+        for left in (0..tries).rev() {
+            let name = ObjectName::Probe(AttemptNonce::random());
+            let race = self.medium.race(name, 16).await;
+            self.medium.delete(name).await?;
+            let error = match race {
+                Race { wins: 1, failed: None } => return Ok(()),
+                Race { wins: 0 | 1, failed: Some(error) } => {
+                    let definite = is_definite(&error);
+                    let error = self.medium.failure(name, error);
+                    if definite {
+                        return Err(error);
+                    }
+                    error
+                }
+                Race { wins: 0, .. } => self.unsafe_creates(name, 0),
+                Race { wins, .. } => return Err(self.unsafe_creates(name, wins)),
+            };
+            if left == 0 {
+                return Err(error);
+            }
+            tokio::time::sleep(pause).await;
+            pause *= 2;
         }
-        Err(Error::new(
+        Ok(())
+    }
+
+    fn unsafe_creates(&self, name: ObjectName, wins: usize) -> Error {
+        Error::new(
             ErrorKind::Unsupported,
             format!("of sixteen concurrent creates of one object {wins} succeeded; exactly one must"),
         )
         .at(self.medium.place(name))
         .safe("nothing else was written")
-        .way("put the store on a backend with atomic create-if-absent (conditional writes)"))
+        .way("put the store on a backend with atomic create-if-absent (conditional writes)")
     }
 }
 
+/// How a race of creates ended.
+struct Race {
+    /// How many were told that they created the object.
+    wins: usize,
+    /// A failure that says neither yes nor no.
+    failed: Option<object_store::Error>,
+}
+
 impl Medium {
-    /// Lets `writers` create `name` at once, each with its own bytes; how many were told that they did.
-    async fn race(&self, name: ObjectName, writers: usize) -> Result<usize> {
+    /// Lets `writers` create `name` at once, each with its own bytes.
+    async fn race(&self, name: ObjectName, writers: usize) -> Race {
         let path = object_store::path::Path::from(name.to_string());
         let tries = (0..writers).map(|_| {
             let (objects, path) = (self.objects(), path.clone());
@@ -195,14 +228,14 @@ impl Medium {
                 objects.put_opts(&path, bytes.into(), PutMode::Create.into()).await
             }
         });
-        let mut wins = 0;
+        let mut race = Race { wins: 0, failed: None };
         for outcome in futures::future::join_all(tries).await {
             match outcome {
-                Ok(_) => wins += 1,
+                Ok(_) => race.wins += 1,
                 Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) => {}
-                Err(error) => return Err(self.failure(name, error)),
+                Err(error) => race.failed = Some(error),
             }
         }
-        Ok(wins)
+        race
     }
 }

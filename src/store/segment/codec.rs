@@ -441,6 +441,7 @@ pub fn decode(place: &str, bytes: Bytes) -> Result<SegmentData> {
 mod tests {
     use super::*;
     use crate::coverage::{Coverage, RangeSet};
+    use crate::identity::AttemptNonce;
     use crate::store::segment::Event;
 
     fn sample() -> SegmentData {

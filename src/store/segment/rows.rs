@@ -75,6 +75,9 @@ pub struct FileUpdate {
     pub recorded: FileVersion,
     /// The same content under its token now; `None`: the record describes no file any more, and is dropped.
     pub now: Option<FileVersion>,
+    /// Whether the mtime of `now` is too fresh to be trusted (R04).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unsettled: bool,
 }
 
 /// Something that happened, kept for ever. The first three also act on the rows of older segments.
@@ -172,20 +175,10 @@ impl SegmentData {
 
     /// Lets one event act on these rows.
     pub fn act(&mut self, event: &Event) {
+        event.act_on(&mut self.checkpoints.iter_mut());
         match event {
-            Event::Intent { n, only, .. } => {
-                let only: Option<HashSet<_>> = only.as_ref().map(|ids| ids.iter().copied().collect());
-                for row in self.checkpoints.iter_mut().filter(|row| row.is_pending()) {
-                    if only.as_ref().is_none_or(|ids| ids.contains(&row.id)) {
-                        row.commit = Some(*n);
-                    }
-                }
-            }
             Event::Withdrawn { checkpoints, .. } => {
                 let gone: HashSet<_> = checkpoints.iter().copied().collect();
-                for row in self.checkpoints.iter_mut().filter(|row| gone.contains(&row.id)) {
-                    (row.decision, row.commit) = (Decision::Withdrawn, None);
-                }
                 self.files.retain(|row| !gone.contains(&row.checkpoint));
             }
             Event::Updated { source, files } => {
@@ -194,14 +187,11 @@ impl SegmentData {
                     let update = updates
                         .get(&*row.sealed.file.path)
                         .filter(|u| &*row.sealed.source == source && row.sealed.file.is_same(&u.recorded));
-                    match update.map(|u| &u.now) {
-                        None => true,
-                        Some(None) => false,
-                        Some(Some(now)) => {
-                            row.sealed.file.clone_from(now);
-                            true
-                        }
-                    }
+                    let Some(update) = update else { return true };
+                    let Some(now) = &update.now else { return false };
+                    row.sealed.file.clone_from(now);
+                    row.sealed.unsettled = update.unsettled;
+                    true
                 });
             }
             _ => {}
@@ -232,6 +222,27 @@ impl SegmentData {
 }
 
 impl Event {
+    /// Acts on the rows of checkpoints that were decided before it.
+    pub fn act_on(&self, rows: &mut dyn Iterator<Item = &mut CheckpointRow>) {
+        match self {
+            Self::Intent { n, only, .. } => {
+                let only: Option<HashSet<_>> = only.as_ref().map(|ids| ids.iter().copied().collect());
+                for row in rows.filter(|row| row.is_pending()) {
+                    if only.as_ref().is_none_or(|ids| ids.contains(&row.id)) {
+                        row.commit = Some(*n);
+                    }
+                }
+            }
+            Self::Withdrawn { checkpoints, .. } => {
+                let gone: HashSet<_> = checkpoints.iter().copied().collect();
+                for row in rows.filter(|row| gone.contains(&row.id)) {
+                    (row.decision, row.commit) = (Decision::Withdrawn, None);
+                }
+            }
+            _ => {}
+        }
+    }
+
     pub(super) fn to_text(&self) -> Result<String> {
         serde_json::to_string(self).map_err(|e| Error::invalid("an event cannot be written as JSON").caused_by(e))
     }
