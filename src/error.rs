@@ -21,7 +21,7 @@ pub enum ErrorKind {
     Unavailable,
     /// An operation may or may not have happened. Open again: recovery decides by reading.
     Indeterminate,
-    /// An object of the store is damaged. Do not go on; repair names it.
+    /// An object of the store is damaged. Do not go on; the message names the object.
     Corrupt,
     /// The object was written by a newer version of lakemark, or is of another kind.
     Incompatible,

@@ -37,7 +37,7 @@ pub use identity::{
     StoreId,
 };
 pub use plan::*;
-pub use run::{AtomRegistry, BeginOptions, CheckpointIdMap, Committed, Run, TaskRead, Wait, Worker};
+pub use run::{AtomRegistry, BeginOptions, CheckpointIdMap, Committed, Recovered, Run, TaskRead, Wait, Worker};
 pub use sink::*;
 pub use source::*;
 pub use store::{

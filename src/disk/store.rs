@@ -16,6 +16,7 @@ use object_store::{
     ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 
+use super::folders::DurableFolders;
 use super::fs::{Disk, write_durably};
 use crate::identity::AttemptNonce;
 
@@ -30,12 +31,14 @@ const UNFINISHED: &str = "unfinished";
 pub struct DiskStore {
     root: PathBuf,
     disk: Arc<dyn Disk>,
+    folders: Arc<DurableFolders>,
 }
 
 impl DiskStore {
     /// A store of the objects under `root`, which need not exist: it is made by the first create.
     pub fn new(root: PathBuf, disk: Arc<dyn Disk>) -> Self {
-        Self { root, disk }
+        let folders = Arc::new(DurableFolders::new(&root));
+        Self { root, disk, folders }
     }
 
     fn full(&self, location: &Path) -> PathBuf {
@@ -111,20 +114,24 @@ impl ObjectStore for DiskStore {
             return not_implemented("overwriting an object");
         }
         let (disk, root, target) = (Arc::clone(&self.disk), self.root.clone(), self.full(location));
+        let folders = Arc::clone(&self.folders);
         let bytes = Bytes::from(payload);
         blocking(move || {
             let folder = target.parent().unwrap_or(&root).to_owned();
             let waiting = root.join(UNFINISHED);
-            disk.create_dir_all(&folder).map_err(|e| map(&folder, e))?;
-            disk.create_dir_all(&waiting).map_err(|e| map(&waiting, e))?;
+            folders.ensure(&*disk, &folder).map_err(|e| map(&folder, e))?;
+            folders.ensure(&*disk, &waiting).map_err(|e| map(&waiting, e))?;
             let temporary = waiting.join(AttemptNonce::random().to_string());
             let linked = write_durably(&*disk, &temporary, &bytes)
                 .map_err(|e| map(&temporary, e))
                 .and_then(|()| disk.link(&temporary, &target).map_err(|e| link_error(&target, e)));
             // The unfinished name is of no use whatever the link said; failing to remove it loses nothing.
             let _ = disk.remove_file(&temporary);
+            // Also when the name is taken: it may be our own, of a try whose sync failed, and "taken" will be relied on.
+            if matches!(linked, Ok(()) | Err(Error::AlreadyExists { .. })) {
+                disk.sync_dir(&folder).map_err(|e| map(&folder, e))?;
+            }
             linked?;
-            disk.sync_dir(&folder).map_err(|e| map(&folder, e))?;
             Ok(PutResult { e_tag: None, version: None })
         })
         .await

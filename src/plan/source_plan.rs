@@ -116,41 +116,50 @@ impl SourcePlan {
     }
 
     /// Settles the unsettled files by their footers: an equal one is trusted from now on, another one makes the file a
-    /// replaced one, to be done again. Whether there is more to do than before.
+    /// replaced one, which `policy` decides about. Whether there is more to do than before.
     ///
     /// # Errors
-    /// [`Unavailable`](crate::ErrorKind::Unavailable) when a footer cannot be read.
-    pub async fn settle(&mut self, lake: &Lake, live: &Live) -> Result<bool> {
+    /// [`Unavailable`](crate::ErrorKind::Unavailable) when a footer cannot be read;
+    /// [`Refused`](crate::ErrorKind::Refused) by the policy.
+    pub async fn settle(&mut self, lake: &Lake, live: &Live, policy: SourcePolicy) -> Result<bool> {
         let mut rewritten = false;
         for file in std::mem::take(&mut self.unsettled) {
             let Some(version) = live.find(&self.report.name, &file) else { continue };
+            // What is remembered of the same path, size and token is what is in doubt.
+            lake.forget_footer(&file);
             match lake.footer(&file).await? {
                 FooterRead::Read(footer) if footer.digest == version.evidence.digest => {
                     self.updates.push(FileUpdate { recorded: file.clone(), now: Some(file), unsettled: false });
                 }
-                FooterRead::Read(_) => {
-                    rewritten = true;
-                    self.report.replaced += 1;
-                    match self.files.binary_search_by(|planned| planned.file.path.cmp(&file.path)) {
-                        Ok(at) => {
-                            self.report.partly_done -= 1;
-                            self.files[at].left = Coverage::Whole;
-                            self.files[at].group_rows = None;
-                            self.files[at].reason = Reason::Replaced;
-                        }
-                        Err(at) => {
-                            self.report.done -= 1;
-                            let source: Arc<str> = self.report.name.as_str().into();
-                            self.files.insert(at, PlannedFile::whole(&source, &file, Reason::Replaced, false));
-                        }
-                    }
-                    self.updates.push(FileUpdate { recorded: file, now: None, unsettled: false });
-                }
+                FooterRead::Read(_) => rewritten |= self.rewritten(file, live, policy)?,
                 // Unreadable or changed since the listing: the next run looks again.
                 FooterRead::Unusable(_) | FooterRead::Changed | FooterRead::Vanished => {}
             }
         }
+        check_replaced(&self.report, live, policy)?;
         Ok(rewritten)
+    }
+
+    /// A file that counted as done or partly done, and whose content is another under the same token.
+    fn rewritten(&mut self, file: FileVersion, live: &Live, policy: SourcePolicy) -> Result<bool> {
+        let source: Arc<str> = self.report.name.as_str().into();
+        let at = self.files.binary_search_by(|planned| planned.file.path.cmp(&file.path));
+        match at {
+            Ok(at) => {
+                self.report.partly_done -= 1;
+                self.files.remove(at);
+            }
+            Err(_) => self.report.done -= 1,
+        }
+        let before = self.files.len();
+        let planned = PlannedFile::whole(&source, &file, Reason::Replaced, false);
+        replaced(self, planned, live.versions(&source, &file.path), policy)?;
+        if self.files.len() == before {
+            return Ok(false);
+        }
+        self.files.sort_by(|a, b| a.file.path.cmp(&b.file.path));
+        self.updates.push(FileUpdate { recorded: file, now: None, unsettled: false });
+        Ok(true)
     }
 }
 
@@ -245,9 +254,10 @@ pub async fn plan_source(
                 plan.files.push(rest(whole(Reason::PartlyDone), live.find(name, file)));
             }
             Verdict::Rewritten => {
-                report.replaced += 1;
-                plan.updates.push(FileUpdate { recorded: file.clone(), now: None, unsettled: false });
-                plan.files.push(whole(Reason::Replaced));
+                if policy.on_change == OnChange::Reprocess {
+                    plan.updates.push(FileUpdate { recorded: file.clone(), now: None, unsettled: false });
+                }
+                replaced(&mut plan, whole(Reason::Replaced), live.versions(name, &file.path), policy)?;
             }
             Verdict::Work(_) => replaced(&mut plan, whole(Reason::Replaced), live.versions(name, &file.path), policy)?,
             Verdict::Moved { recorded, complete } => match policy.on_moved {
@@ -270,13 +280,19 @@ pub async fn plan_source(
     if !refused_moves.is_empty() {
         return Err(moved_error(name, &refused_moves));
     }
-    let known = live.files(name).count() as u64;
-    let redone = policy.on_change == OnChange::Reprocess;
-    if redone && policy.max_replaced.is_exceeded(plan.report.replaced, known) {
-        return Err(too_much_replaced(name, plan.report.replaced, known, plan.report.new));
-    }
+    check_replaced(&plan.report, live, policy)?;
     plan.report.vanished += vanished(live, name, listing);
     Ok(plan)
+}
+
+/// Refuses a run that would redo too much (R18).
+fn check_replaced(report: &SourceReport, live: &Live, policy: SourcePolicy) -> Result<()> {
+    let known = live.files(&report.name).count() as u64;
+    let redone = policy.on_change == OnChange::Reprocess;
+    if redone && policy.max_replaced.is_exceeded(report.replaced, known) {
+        return Err(too_much_replaced(&report.name, report.replaced, known, report.new));
+    }
+    Ok(())
 }
 
 /// What is left of a partly done version.
@@ -326,6 +342,8 @@ async fn judge_all(name: &str, lake: &Lake, files: &[FileVersion], live: &Live, 
 async fn judge(lake: &Lake, file: &FileVersion, versions: &[LiveVersion], verify: bool) -> Result<Verdict> {
     if let Some(version) = versions.iter().find(|version| version.file.is_same(file)) {
         if verify {
+            // What is remembered of the same path, size and token is what is in doubt.
+            lake.forget_footer(file);
             match lake.footer(file).await? {
                 FooterRead::Read(footer) if footer.digest == version.evidence.digest => {}
                 FooterRead::Read(_) => return Ok(Verdict::Rewritten),

@@ -9,5 +9,5 @@ mod worker;
 
 pub use begin::{BeginOptions, Wait};
 pub use registry::{AtomRegistry, CheckpointIdMap, TaskRead};
-pub use state::{Committed, Run};
+pub use state::{Committed, Recovered, Run};
 pub use worker::Worker;

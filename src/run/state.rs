@@ -20,7 +20,7 @@ use crate::store::medium::Created;
 use crate::store::segment::{Event, EventRow, SegmentData, flush};
 use crate::store::staging::Staging;
 use crate::store::transition::{SegmentChange, Transition};
-use crate::store::{FileUpdate, Head, Lease, Live, ObjectCheckpointStore, ObjectName, OpenIntent, OutputFile};
+use crate::store::{Binding, FileUpdate, Head, Lease, Live, ObjectCheckpointStore, ObjectName, OpenIntent, OutputFile};
 
 /// Loose seals are folded when there are this many.
 const FOLD_AT: usize = 1_000;
@@ -66,6 +66,15 @@ pub struct Committed {
     pub rows: u64,
     /// Files that were gone from staging: their checkpoints were withdrawn, their atoms are undone.
     pub missing: Vec<String>,
+}
+
+/// What a run finished for earlier ones.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Recovered {
+    /// The intent that was open.
+    pub committed: Option<Committed>,
+    /// Whether something that counted as done is undone now: plan again.
+    pub undone: bool,
 }
 
 impl Run {
@@ -162,6 +171,33 @@ impl Run {
         self.advance(&mut state, Transition::Fold).await
     }
 
+    /// Finishes what earlier runs left, before anything is planned: an open intent is brought into the sink, and
+    /// checkpoints whose staged files are gone are undone. Nothing is written when there is nothing to finish.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit).
+    pub async fn recover(&self, sink: Option<&dyn Sink>) -> Result<Recovered> {
+        let mut state = self.state.lock().await;
+        self.check_sink(&state, sink)?;
+        let committed = self.finish_intent(&mut state, sink).await?;
+        let unfit = self.withdraw_unfit(&mut state, sink).await?;
+        if unfit > 0 {
+            self.advance(&mut state, Transition::Withdraw).await?;
+        }
+        let missing = committed.as_ref().is_some_and(|committed| !committed.missing.is_empty());
+        Ok(Recovered { committed, undone: unfit > 0 || missing })
+    }
+
+    /// Brings the open intent, if there is one, into the sink.
+    async fn finish_intent(&self, state: &mut State, sink: Option<&dyn Sink>) -> Result<Option<Committed>> {
+        if state.head.manifest.commits.open.is_none() {
+            return Ok(None);
+        }
+        // What the caller had made visible in a sink of its own is not looked for in this one.
+        let sink = if Self::is_callers(state) { None } else { sink };
+        self.publish(state, sink).await.map(Some)
+    }
+
     /// Finishes an open intent, then commits everything that is sealed and in no commit: intent, sink, done.
     /// `None`: there was nothing to commit.
     ///
@@ -169,12 +205,14 @@ impl Run {
     /// After any error the sink holds what the intent says or less, and the next run goes on from there.
     pub async fn commit(&self, sink: Option<&dyn Sink>) -> Result<Vec<Committed>> {
         let mut state = self.state.lock().await;
-        let mut committed = Vec::new();
-        if state.head.manifest.commits.open.is_some() {
-            committed.push(self.publish(&mut state, sink).await?);
-        }
+        self.check_sink(&state, sink)?;
+        let mut committed: Vec<Committed> = self.finish_intent(&mut state, sink).await?.into_iter().collect();
         self.gather(&mut state).await?;
-        self.withdraw_unfit(&mut state, sink).await?;
+        let undone = self.withdraw_unfit(&mut state, sink).await?;
+        if undone > 0 && state.live.pending().next().is_none() {
+            // Durable with the intent; without one, on its own.
+            self.advance(&mut state, Transition::Withdraw).await?;
+        }
         let ids: Vec<CheckpointId> = state.live.pending().map(|row| row.id).collect();
         if !ids.is_empty() {
             self.decide_commit(&mut state, ids, None).await?;
@@ -183,12 +221,39 @@ impl Run {
         Ok(committed)
     }
 
+    /// Whether the open intent is of a commit into the caller's own sink.
+    fn is_callers(state: &State) -> bool {
+        let open = state.head.manifest.commits.open.as_ref().map(|intent| intent.n);
+        let named = |row: &EventRow| matches!(&row.event, Event::Intent { n, only: Some(_), .. } if Some(*n) == open);
+        state.live.events().iter().rev().any(named)
+    }
+
+    /// A commit into another sink than the recorded one would call visible what is not.
+    fn check_sink(&self, state: &State, sink: Option<&dyn Sink>) -> Result<()> {
+        let (recorded, given) = (state.head.manifest.sink.as_ref(), sink.map(Sink::binding));
+        if recorded == given.as_ref() {
+            return Ok(());
+        }
+        let shown = |binding: Option<&Binding>| binding.map_or("none".to_owned(), |b| format!("{} {}", b.kind, b.root));
+        let what = format!("the destination is {}, but the run was begun with {}", shown(given.as_ref()), shown(recorded));
+        Err(Error::refused(what)
+            .at(self.store.root())
+            .safe("nothing was committed")
+            .way("commit into the destination that the run was begun with (BeginOptions::sink)"))
+    }
+
     /// Records exactly `ids` as one commit into the caller's own sink; see
     /// [`CheckpointStore::mark_committed`](crate::CheckpointStore::mark_committed).
     pub(super) async fn commit_exactly(&self, ids: &[CheckpointId]) -> Result<u64> {
         let mut state = self.state.lock().await;
         self.gather(&mut state).await?;
         if state.head.manifest.commits.open.is_some() {
+            if !Self::is_callers(&state) {
+                return Err(Error::refused("a commit into the store's destination is not finished")
+                    .at(self.store.root())
+                    .safe("nothing was marked")
+                    .way("finish it first: Run::commit with the destination"));
+            }
             self.publish(&mut state, None).await?;
         }
         let known = |id: &&CheckpointId| {
@@ -251,8 +316,8 @@ impl Run {
 
     /// Checks the staged files of checkpoints sealed in earlier epochs; those whose files are gone are undone, with the
     /// next manifest.
-    async fn withdraw_unfit(&self, state: &mut State, sink: Option<&dyn Sink>) -> Result<()> {
-        let Some(sink) = sink else { return Ok(()) };
+    async fn withdraw_unfit(&self, state: &mut State, sink: Option<&dyn Sink>) -> Result<usize> {
+        let Some(sink) = sink else { return Ok(0) };
         let epoch = self.worker.epoch();
         let older: Vec<_> = state.live.pending().filter(|row| row.id.epoch < epoch).cloned().collect();
         let mut unfit = Vec::new();
@@ -265,15 +330,12 @@ impl Run {
                 }
             }
         }
-        if !unfit.is_empty() {
+        let undone = unfit.len();
+        if undone > 0 {
             let why = "their staged files were missing or of another size".to_owned();
             self.note(state, Event::Withdrawn { checkpoints: unfit, why });
-            // Durable with the intent; without one (nothing else is pending), on its own.
-            if state.live.pending().next().is_none() {
-                self.advance(state, Transition::Withdraw).await?;
-            }
         }
-        Ok(())
+        Ok(undone)
     }
 
     /// Writes the commit object and the intent that binds commit n to exactly `ids`.

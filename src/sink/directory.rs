@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::staged::io_error;
 use super::{Fitness, Sink, StagedFile};
-use crate::disk::{Disk, RealDisk, write_durably};
+use crate::disk::{Disk, DurableFolders, RealDisk, write_durably};
 use crate::error::{Error, ErrorKind, Result};
 use crate::identity::{AttemptNonce, Root, StoreId};
 use crate::steps::reach;
@@ -25,6 +25,7 @@ pub struct DirectorySink {
     path: PathBuf,
     side: PathBuf,
     disk: Arc<dyn Disk>,
+    folders: Arc<DurableFolders>,
 }
 
 /// The destination's side of the binding.
@@ -56,7 +57,8 @@ impl DirectorySink {
         }
         let mut side = path.clone().into_os_string();
         side.push(".lakemark");
-        Ok(Self { kind: kind.to_owned(), root, path, side: side.into(), disk })
+        let folders = Arc::new(DurableFolders::new(&path));
+        Ok(Self { kind: kind.to_owned(), root, path, side: side.into(), disk, folders })
     }
 
     /// Its root.
@@ -77,10 +79,14 @@ impl DirectorySink {
         self.side.join("binding.json")
     }
 
+    fn make_folder(&self, path: &Path) -> Result<()> {
+        self.folders.ensure(&*self.disk, path).map_err(|e| io_error(e, path))
+    }
+
     /// Makes the staging folder.
     pub fn prepare(&self) -> Result<()> {
         let staged = self.staged();
-        self.disk.create_dir_all(&staged).map_err(|e| io_error(e, &staged))
+        self.make_folder(&staged)
     }
 
     /// Creates the staged file `name`, which must be new.
@@ -160,8 +166,16 @@ impl DirectorySink {
 
     fn bind_now(&self, store: StoreId) -> Result<()> {
         self.prepare()?;
-        if self.read_binding()?.is_some() {
-            return Ok(());
+        let taken = || {
+            Error::refused("another store took this destination at the same time")
+                .at(&self.root)
+                .safe("nothing was written to it")
+                .way("write to another destination")
+        };
+        match self.read_binding()? {
+            Some(bound) if bound.store == store => return Ok(()),
+            Some(_) => return Err(taken()),
+            None => {}
         }
         let bytes = encode("binding", &BindingFile { store, sink: self.root.clone() })?;
         let (path, side) = (self.binding_path(), &self.side);
@@ -175,10 +189,7 @@ impl DirectorySink {
                 let _ = self.disk.remove_file(&temporary);
                 match self.read_binding()? {
                     Some(bound) if bound.store == store => Ok(()),
-                    _ => Err(Error::refused("another store took this destination at the same time")
-                        .at(&self.root)
-                        .safe("nothing was written to it")
-                        .way("write to another destination")),
+                    _ => Err(taken()),
                 }
             }
             Err(error) => Err(io_error(error, &path)),
@@ -202,7 +213,7 @@ impl DirectorySink {
         if size_of(&from)?.is_some_and(|size| size != file.size) {
             // Out of the way of a stalled predecessor, before anything is recorded.
             let unfit = self.side.join("unfit");
-            self.disk.create_dir_all(&unfit).map_err(|e| io_error(e, &unfit))?;
+            self.make_folder(&unfit)?;
             let aside = unfit.join(format!("{}-{}", file.name, AttemptNonce::random()));
             self.disk.rename_no_replace(&from, &aside).map_err(|e| io_error(e, &aside))?;
             return Ok(false);
@@ -227,8 +238,7 @@ impl DirectorySink {
     fn publish_now(&self, files: &[OutputFile]) -> Result<Vec<String>> {
         let folders: BTreeSet<&str> = files.iter().map(|file| file.folder.as_str()).collect();
         for folder in &folders {
-            let path = self.path.join(folder);
-            self.disk.create_dir_all(&path).map_err(|e| io_error(e, &path))?;
+            self.make_folder(&self.path.join(folder))?;
         }
         let mut missing = Vec::new();
         for file in files {

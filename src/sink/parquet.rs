@@ -228,7 +228,7 @@ impl TaskWriter {
     /// Ends every file and makes them all durable, bytes and names.
     ///
     /// # Errors
-    /// Then no file is left: none was named by a seal.
+    /// Then no seal names a file of this attempt; those that were durable already stay in staging, as garbage.
     pub async fn finish(mut self) -> Result<Vec<OutputFile>> {
         for (_, open) in std::mem::take(&mut self.open) {
             let ended = self.end(open)?;

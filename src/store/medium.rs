@@ -154,6 +154,7 @@ impl Medium {
     /// # Errors
     /// [`ErrorKind::Indeterminate`] when neither a write nor a read told whether the object is there.
     pub async fn create(&self, name: ObjectName, bytes: Bytes) -> Result<Created> {
+        use object_store::Error as E;
         let path = Path::from(name.to_string());
         let mut pause = self.patience.pause;
         let mut last = None;
@@ -169,24 +170,35 @@ impl Medium {
                 Err(error) if is_definite(&error) => return Err(classify(self.place(name), error)),
                 Err(error) => error,
             };
-            // Whatever the error says, the object may be there and may be ours: look (R59, R93).
-            match self.get(name).await {
-                Ok(Some(found)) if found == bytes => return Ok(Created::Ours),
-                Ok(Some(found)) => return Ok(Created::Taken(found)),
-                Ok(None) => last = Some(error),
-                Err(unreadable) => {
-                    return Err(Error::new(ErrorKind::Indeterminate, "whether this object was written is unknown")
-                        .at(self.place(name))
-                        .safe("nothing was deleted; the next run reads what is there and decides")
-                        .caused_by(unreadable));
+            // "It exists" may be about our own earlier try, or about nothing at all (R59, R93): look. After any other
+            // answer only a further try tells: what can be read now need not be durable yet.
+            if matches!(error, E::AlreadyExists { .. } | E::Precondition { .. } | E::NotModified { .. }) {
+                match self.get(name).await.map_err(|e| self.unknown(name, e))? {
+                    Some(found) if found == bytes => return Ok(Created::Ours),
+                    Some(found) => return Ok(Created::Taken(found)),
+                    None => {}
                 }
             }
+            last = Some(error);
+        }
+        match self.get(name).await.map_err(|e| self.unknown(name, e))? {
+            Some(found) if found != bytes => return Ok(Created::Taken(found)),
+            Some(_) => return Err(self.unknown(name, "it is there, but no answer said that it will stay")),
+            None => {}
         }
         let unavailable = Error::new(ErrorKind::Unavailable, "the store did not take this object").at(self.place(name));
         Err(match last {
             Some(error) => unavailable.caused_by(error),
             None => unavailable,
         })
+    }
+
+    fn unknown(&self, name: ObjectName, cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+        Error::new(ErrorKind::Indeterminate, "whether this object was written is unknown")
+            .at(self.place(name))
+            .safe("nothing was deleted; the next run reads what is there and decides")
+            .way("run again")
+            .caused_by(cause)
     }
 
     /// Deletes exactly `name`; not there is success.

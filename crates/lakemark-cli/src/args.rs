@@ -15,7 +15,7 @@ Examples:
   lakemark plan job.toml                     what a run would do, and why
   lakemark run job.toml                      do what is not done, and commit it
   lakemark run job.toml --max-tasks 10 --set source.docs.on_change=ignore
-  lakemark run --source docs=s3://lake/docs/ --sql 'SELECT upper(text) AS t FROM docs' \\
+  lakemark run --source docs=/lake/docs --sql 'SELECT upper(text) AS t FROM docs' \\
                --sink parquet:/data/out
   lakemark status job.toml docs/a.parquet    what is known about a file
   lakemark log --store /data/out.lakemark/store
@@ -169,7 +169,7 @@ pub(crate) struct JobFlags {
     /// A command to pipe rows through, after the query; its words are split at spaces
     #[arg(long, value_name = "CMD")]
     pub(crate) map: Option<String>,
-    /// Where output goes, e.g. parquet:s3://lake/out/; or none
+    /// Where output goes, e.g. parquet:/lake/out; or none
     #[arg(long, value_name = "KIND:URL")]
     pub(crate) sink: Option<String>,
     /// The columns that name the folders of the sink

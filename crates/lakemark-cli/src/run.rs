@@ -16,7 +16,9 @@ pub(crate) async fn run(args: &RunArgs, output: &OutputArgs) -> Ended {
     let (report, error) = match opened {
         Ok((_, job)) => execute(job, output).await,
         Err(failure) => {
-            let outcome = Outcome::of(failure.error.kind());
+            // What the user gave is wrong: nothing was refused for being unsafe.
+            let usage = failure.code == 2;
+            let outcome = if usage { Outcome::Failed } else { Outcome::of(failure.error.kind()) };
             let report = RunReport { outcome, error: Some(ErrorReport::from(&failure.error)), ..RunReport::default() };
             if output.json {
                 render::json(&report);

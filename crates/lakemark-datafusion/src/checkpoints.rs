@@ -1,19 +1,23 @@
 //! One run's view of a store and its tracked sources: what is planned is planned from it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::datatypes::{FieldRef, SchemaRef};
+use datafusion::catalog::TableProvider;
+use datafusion::common::ScalarValue;
+use datafusion::execution::SessionState;
 use lakemark::steps::reach;
 use lakemark::{
     AtomRegistry, Error, ErrorKind, FooterRead, InputId, Lake, Lease, Listing, ObjectCheckpointStore, Reason, Result,
     SourcePlan, SourcePolicy, SourceSettings, TaskSizing, Unusable, View, Wait, plan_source,
 };
 
-use crate::hive::partition_columns;
+use crate::hive::{partition_columns, partition_field, partition_values};
 use crate::schema::{file_schema, from_hex};
+use crate::wrap::take_apart;
 
 /// How a run goes. The defaults are those of the `lakemark` command.
 #[derive(Debug, Clone)]
@@ -124,7 +128,9 @@ pub(crate) struct Source {
     /// Whether `schema` is to be recorded.
     pub(crate) schema_is_new: bool,
     /// Partition columns, in the order of the folders.
-    pub(crate) partitions: Vec<String>,
+    pub(crate) partitions: Vec<FieldRef>,
+    /// Their values by path, where a wrapped table gave them; else they are read from the folders.
+    given_values: Option<HashMap<Arc<str>, Vec<ScalarValue>>>,
     plan: Mutex<Arc<SourcePlan>>,
     scanned: Mutex<Scanned>,
 }
@@ -137,6 +143,8 @@ pub(crate) struct Scanned {
     pub(crate) unusable: Vec<Unusable>,
     pub(crate) changed: Vec<Arc<str>>,
     pub(crate) vanished: Vec<Arc<str>>,
+    /// Whether no task was formed.
+    pub(crate) nothing_left: bool,
     /// Row groups of all tasks, as far as they are known.
     pub(crate) atoms: u64,
 }
@@ -160,6 +168,14 @@ impl Source {
 
     pub(crate) fn set_scanned(&self, scanned: Scanned) {
         *lock(&self.scanned) = scanned;
+    }
+
+    /// The values of the partition columns for the file at `path`; `None` when it lacks one.
+    pub(crate) fn partition_values(&self, path: &str) -> Option<Vec<ScalarValue>> {
+        match &self.given_values {
+            Some(given) => given.get(path).cloned(),
+            None => partition_values(path, &self.partitions),
+        }
     }
 
     pub(crate) fn settings(&self) -> SourceSettings {
@@ -230,9 +246,7 @@ impl Checkpoints {
 
     /// Adds a tracked source: lists it and plans it against the store.
     pub(crate) async fn add_source(&self, spec: SourceSpec) -> Result<Arc<Source>> {
-        if lock(&self.shared.sources).contains_key(&spec.name) {
-            return Err(Error::invalid(format!("source `{}` is given twice", spec.name)));
-        }
+        self.check_new(&spec.name)?;
         reach("list.begin");
         let began = Instant::now();
         let lake = Lake::open(&spec.url)?;
@@ -243,18 +257,24 @@ impl Checkpoints {
         reach("list.end");
         let began = Instant::now();
         let plan = plan_source(&spec.name, &lake, &listing, &view.live, spec.policy).await?;
-        let recorded = view.live.schema(&spec.name).filter(|_| !spec.refresh_schema);
-        let (schema, schema_is_new) = match (&spec.schema, recorded) {
-            (Some(given), _) => (Some(Arc::clone(given)), false),
-            (None, Some(hex)) => (Some(from_hex(hex)?), false),
-            (None, None) => (first_schema(&lake, &listing).await?, true),
+        let recorded = match view.live.schema(&spec.name).filter(|_| !spec.refresh_schema) {
+            Some(hex) => Some(from_hex(hex)?),
+            None => None,
         };
-        let partitions = match &schema {
-            Some(schema) => partition_columns(listing.files.iter().map(|file| &*file.path), schema),
-            None => Vec::new(),
+        let schema_is_new = recorded.is_none();
+        let (recorded, names) = recorded.unzip();
+        let schema = match spec.schema.clone().or(recorded) {
+            Some(schema) => Some(schema),
+            None => first_schema(&lake, &listing).await?,
         };
+        // Once recorded they stay: a stray file must not take a column out of the output.
+        let names = names.flatten().unwrap_or_else(|| {
+            let paths = listing.files.iter().map(|file| &*file.path);
+            schema.as_ref().map(|schema| partition_columns(paths, schema)).unwrap_or_default()
+        });
+        let partitions = names.iter().map(|name| partition_field(name)).collect();
         lock(&self.shared.seconds).plan += began.elapsed().as_secs_f64();
-        let source = Arc::new(Source {
+        Ok(self.insert(Source {
             name: spec.name.as_str().into(),
             lake,
             policy: spec.policy,
@@ -262,11 +282,55 @@ impl Checkpoints {
             schema,
             schema_is_new,
             partitions,
+            given_values: None,
             plan: Mutex::new(Arc::new(plan)),
             scanned: Mutex::default(),
-        });
-        lock(&self.shared.sources).insert(spec.name, Arc::clone(&source));
-        Ok(source)
+        }))
+    }
+
+    /// Adds a table of another kind as the tracked source `name`, and plans it against the store.
+    pub(crate) async fn add_wrapped(
+        &self,
+        name: &str,
+        provider: &Arc<dyn TableProvider>,
+        state: &SessionState,
+        policy: SourcePolicy,
+    ) -> Result<Arc<Source>> {
+        self.check_new(name)?;
+        let view = self.view().await?;
+        let known = view.head.as_ref().and_then(|head| head.manifest.sources.get(name));
+        let began = Instant::now();
+        let wrapped = take_apart(name, provider, state, known.map(|settings| &settings.root)).await?;
+        check_apart(name, &wrapped.lake, &self.shared.store)?;
+        lock(&self.shared.seconds).list += began.elapsed().as_secs_f64();
+        let began = Instant::now();
+        let plan = plan_source(name, &wrapped.lake, &wrapped.listing, &view.live, policy).await?;
+        lock(&self.shared.seconds).plan += began.elapsed().as_secs_f64();
+        Ok(self.insert(Source {
+            name: name.into(),
+            lake: wrapped.lake,
+            policy,
+            listing: wrapped.listing,
+            schema: Some(wrapped.schema),
+            schema_is_new: false,
+            partitions: wrapped.partitions,
+            given_values: Some(wrapped.values),
+            plan: Mutex::new(Arc::new(plan)),
+            scanned: Mutex::default(),
+        }))
+    }
+
+    fn check_new(&self, name: &str) -> Result<()> {
+        if lock(&self.shared.sources).contains_key(name) {
+            return Err(Error::invalid(format!("source `{name}` is given twice")));
+        }
+        Ok(())
+    }
+
+    fn insert(&self, source: Source) -> Arc<Source> {
+        let source = Arc::new(source);
+        lock(&self.shared.sources).insert(source.name.to_string(), Arc::clone(&source));
+        source
     }
 
     /// Plans every source again against `view`, from the listings that were taken.

@@ -2,9 +2,11 @@
 //! `DataFrame`s.
 
 use async_trait::async_trait;
+use datafusion::catalog::TableProvider;
+use datafusion::common::TableReference;
 use datafusion::dataframe::DataFrame;
 use datafusion::prelude::SessionContext;
-use lakemark::{Error, ErrorKind, Result};
+use lakemark::{Error, ErrorKind, Result, SourcePolicy};
 use std::sync::Arc;
 
 use crate::checkpoints::{Checkpoints, SourceSpec};
@@ -23,6 +25,22 @@ pub trait LakemarkExt {
 
     /// Registers a tracked source and reads it.
     async fn read_checkpointed(&self, checkpoints: &Checkpoints, source: SourceSpec) -> Result<DataFrame>;
+
+    /// Registers `provider` as the tracked source `name`: any table whose scan is a native Parquet scan, such as a
+    /// `ListingTable`, on a local disk or any object store that the session knows. It is listed through `provider` now;
+    /// its schema and its partition columns are those of `provider`.
+    ///
+    /// The recorded root is the path of a `ListingTable`, else the folder that all its files share.
+    ///
+    /// # Errors
+    /// [`Unsupported`](ErrorKind::Unsupported) for a table whose scan is of another kind, or does more than read files.
+    async fn wrap_checkpointed(
+        &self,
+        checkpoints: &Checkpoints,
+        name: &str,
+        provider: Arc<dyn TableProvider>,
+        policy: SourcePolicy,
+    ) -> Result<()>;
 
     /// A query, with the checks that only its text allows (TABLESAMPLE, statements that are no query).
     async fn checkpointed_sql(&self, sql: &str) -> Result<DataFrame>;
@@ -58,17 +76,25 @@ impl LakemarkExt for SessionContext {
         let name = source.name.clone();
         let source = checkpoints.add_source(source).await?;
         let views = self.state().config().options().execution.parquet.schema_force_view_types;
-        let table = CheckpointedTable::new(checkpoints.clone(), source, views);
-        self.register_table(datafusion::common::TableReference::bare(name), Arc::new(table))
-            .map(drop)
-            .map_err(|e| from_datafusion(e, ErrorKind::Invalid, "the source cannot be registered"))
+        register(self, name, CheckpointedTable::new(checkpoints.clone(), source, views))
     }
 
     async fn read_checkpointed(&self, checkpoints: &Checkpoints, source: SourceSpec) -> Result<DataFrame> {
         let name = source.name.clone();
         self.register_checkpointed(checkpoints, source).await?;
-        let table = self.table(datafusion::common::TableReference::bare(name)).await;
+        let table = self.table(TableReference::bare(name)).await;
         table.map_err(|e| from_datafusion(e, ErrorKind::Invalid, "the source cannot be read"))
+    }
+
+    async fn wrap_checkpointed(
+        &self,
+        checkpoints: &Checkpoints,
+        name: &str,
+        provider: Arc<dyn TableProvider>,
+        policy: SourcePolicy,
+    ) -> Result<()> {
+        let source = checkpoints.add_wrapped(name, &provider, &self.state(), policy).await?;
+        register(self, name.to_owned(), CheckpointedTable::new(checkpoints.clone(), source, false))
     }
 
     async fn checkpointed_sql(&self, sql: &str) -> Result<DataFrame> {
@@ -105,6 +131,12 @@ impl LakemarkExt for SessionContext {
     ) -> (RunReport, Option<Error>) {
         run_query(checkpoints, query, output, progress, stop).await
     }
+}
+
+fn register(ctx: &SessionContext, name: String, table: CheckpointedTable) -> Result<()> {
+    ctx.register_table(TableReference::bare(name), Arc::new(table))
+        .map(drop)
+        .map_err(|e| from_datafusion(e, ErrorKind::Invalid, "the source cannot be registered"))
 }
 
 fn finished((report, error): (RunReport, Option<Error>)) -> Result<RunReport> {

@@ -1,8 +1,9 @@
 //! Partition columns from `column=value` folders.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
-use datafusion::arrow::datatypes::Schema;
+use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema};
 use datafusion::common::ScalarValue;
 use lakemark::decode_partition_value;
 
@@ -20,6 +21,11 @@ pub(crate) fn partition_columns<'a>(mut paths: impl Iterator<Item = &'a str>, fi
     shared
 }
 
+/// The field of a partition column that is read from folders.
+pub(crate) fn partition_field(name: &str) -> FieldRef {
+    Arc::new(Field::new(name, DataType::Utf8, true))
+}
+
 fn folders(path: &str) -> impl Iterator<Item = (&str, &str)> {
     let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
     folder.split('/').filter_map(|part| part.split_once('='))
@@ -30,9 +36,9 @@ fn columns(path: &str) -> impl Iterator<Item = &str> {
 }
 
 /// The values of `columns` in the folders of `path`; `None` when one is missing.
-pub(crate) fn partition_values(path: &str, columns: &[String]) -> Option<Vec<ScalarValue>> {
-    let value = |column: &String| {
-        let (_, text) = folders(path).find(|(name, _)| name == column)?;
+pub(crate) fn partition_values(path: &str, columns: &[FieldRef]) -> Option<Vec<ScalarValue>> {
+    let value = |column: &FieldRef| {
+        let (_, text) = folders(path).find(|(name, _)| name == column.name())?;
         Some(ScalarValue::Utf8(decode_partition_value(text).map(|v| v.into_owned())))
     };
     columns.iter().map(value).collect()
@@ -40,8 +46,6 @@ pub(crate) fn partition_values(path: &str, columns: &[String]) -> Option<Vec<Sca
 
 #[cfg(test)]
 mod tests {
-    use datafusion::arrow::datatypes::{DataType, Field};
-
     use super::*;
 
     #[test]
@@ -58,7 +62,7 @@ mod tests {
 
     #[test]
     fn values_are_decoded_once() {
-        let columns = ["a".to_owned(), "b".to_owned()];
+        let columns = ["a", "b"].map(partition_field);
         let values = partition_values("a=x%2Fy%2520/b=__HIVE_DEFAULT_PARTITION__/f", &columns).unwrap();
         assert_eq!(values, [ScalarValue::from("x/y%20"), ScalarValue::Utf8(None)]);
         assert_eq!(partition_values("a=1/f", &columns), None);

@@ -1,6 +1,6 @@
 //! The scan of a tracked source: one partition a task, its footers opened before the first row.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -31,7 +31,6 @@ use parquet::arrow::arrow_reader::{RowSelection, RowSelector};
 
 use crate::checkpoints::{Checkpoints, Source};
 use crate::errors::to_datafusion;
-use crate::hive::partition_values;
 use crate::schema::{file_schema, fits};
 
 /// A task and the input id that its seal will have.
@@ -73,9 +72,9 @@ impl CheckpointedScanExec {
         Self { checkpoints, source, files, tasks, excluded, child, template, metrics, properties }
     }
 
-    /// Whether its child is a plain file scan, without a limit.
+    /// Whether its child is a plain file scan, without a limit; or there is no task, and nothing to read.
     pub(crate) fn is_runnable(&self) -> bool {
-        self.template.is_some()
+        self.template.is_some() || self.tasks.is_empty()
     }
 
     fn with_child(&self, child: Arc<dyn ExecutionPlan>) -> Self {
@@ -86,14 +85,30 @@ impl CheckpointedScanExec {
         new
     }
 
-    /// The input id of each partition's task.
-    pub fn inputs(&self) -> impl Iterator<Item = InputId> + '_ {
-        self.tasks.iter().map(|task| task.input)
+    /// The input id of each partition's task. Where nothing is left to do there is one partition, without a task.
+    pub fn inputs(&self) -> impl Iterator<Item = Option<InputId>> + '_ {
+        (0..self.properties.partitioning.partition_count()).map(|p| self.tasks.get(p).map(|task| task.input))
+    }
+
+    /// Opens the footers of the task `input` without reading a row.
+    pub(crate) async fn open_task(&self, input: InputId) -> lakemark::Result<TaskRead> {
+        match self.tasks.iter().find(|task| task.input == input) {
+            Some(found) => Ok(prepare(&self.source, &self.files, &found.task).await?.1),
+            None => Ok(TaskRead::default()),
+        }
     }
 
     /// The source's name.
     pub fn source(&self) -> &str {
         &self.source.name
+    }
+}
+
+/// The checkpointed scans of a plan.
+pub(crate) fn scans(plan: &Arc<dyn ExecutionPlan>) -> Vec<&CheckpointedScanExec> {
+    match plan.downcast_ref::<CheckpointedScanExec>() {
+        Some(scan) => vec![scan],
+        None => plan.children().into_iter().flat_map(scans).collect(),
     }
 }
 
@@ -116,7 +131,7 @@ pub(crate) fn pinned_file(source: &Source, file: &FileVersion) -> PartitionedFil
         e_tag: None,
         version: None,
     };
-    let values = partition_values(&file.path, &source.partitions).unwrap_or_default();
+    let values = source.partition_values(&file.path).unwrap_or_default();
     PartitionedFile::new_from_meta(meta).with_partition_values(values).with_extension(file.clone())
 }
 
@@ -215,12 +230,12 @@ impl DisplayAs for CheckpointedScanExec {
         let report = &plan.report;
         write!(f, "CheckpointedScanExec: source={}, tasks={}", self.source.name, self.tasks.len())?;
         write!(f, ", files={}, done={}", report.listed, report.done)?;
-        let mut reasons: BTreeMap<&str, u64> = BTreeMap::new();
+        let mut reasons: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         for part in self.tasks.iter().flat_map(|task| &task.task.parts) {
-            *reasons.entry(part.planned.reason.as_str()).or_default() += 1;
+            reasons.entry(part.planned.reason.as_str()).or_default().insert(&part.planned.file.path);
         }
-        for (reason, parts) in reasons {
-            write!(f, ", {reason}={parts}")?;
+        for (reason, files) in reasons {
+            write!(f, ", {reason}={}", files.len())?;
         }
         if self.excluded > 0 {
             write!(f, ", excluded by partition={}", self.excluded)?;
@@ -274,6 +289,9 @@ impl ExecutionPlan for CheckpointedScanExec {
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        if self.tasks.is_empty() {
+            return Ok(Box::pin(EmptyRecordBatchStream::new(self.schema())));
+        }
         let Some(ScanTask { task, input }) = self.tasks.get(partition).cloned() else {
             return Err(DataFusionError::Internal(format!("there is no task {partition}")));
         };
@@ -286,6 +304,7 @@ impl ExecutionPlan for CheckpointedScanExec {
         let counter = |name: &'static str| -> Count { MetricBuilder::new(&self.metrics).counter(name, partition) };
         let (opened, left_out, extra_columns) =
             (counter("files_opened"), counter("files_left_out"), counter("extra_columns_ignored"));
+        let rows = MetricBuilder::new(&self.metrics).output_rows(partition);
         let (scan, schema) = (self.clone(), self.schema());
         let empty = Arc::clone(&schema);
         let open = async move {
@@ -301,7 +320,9 @@ impl ExecutionPlan for CheckpointedScanExec {
             let config = FileScanConfigBuilder::from(template).with_file_groups(vec![FileGroup::new(files)]);
             config.build().open(0, context)
         };
-        let stream = futures::stream::once(open).try_flatten();
+        let stream = futures::stream::once(open).try_flatten().inspect_ok(move |batch| {
+            rows.add(batch.num_rows());
+        });
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, stream)))
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
+use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef, TimeUnit};
 use lakemark::{Error, Footer, Result};
 use parquet::arrow::parquet_to_arrow_schema;
 
@@ -83,22 +83,31 @@ fn widens(from: &DataType, to: &DataType) -> bool {
     }
 }
 
-/// A schema as IPC bytes, to be recorded.
-pub(crate) fn to_ipc(schema: &Schema) -> Result<Vec<u8>> {
+/// Where the names of a source's partition columns are recorded: in the metadata of its schema, as a JSON array.
+const PARTITIONS: &str = "lakemark.partition_columns";
+
+/// The files' schema and the names of the partition columns as IPC bytes, to be recorded.
+pub(crate) fn to_ipc(schema: &Schema, partitions: &[FieldRef]) -> Result<Vec<u8>> {
     use datafusion::arrow::ipc::writer::StreamWriter;
-    let writer = StreamWriter::try_new(Vec::new(), schema).and_then(|writer| writer.into_inner());
+    let names: Vec<&str> = partitions.iter().map(|field| field.name().as_str()).collect();
+    let names = serde_json::to_string(&names).map_err(|e| Error::invalid("a name cannot be recorded").caused_by(e))?;
+    let schema = schema.clone().with_metadata([(PARTITIONS.to_owned(), names)].into());
+    let writer = StreamWriter::try_new(Vec::new(), &schema).and_then(|writer| writer.into_inner());
     writer.map_err(|e| Error::invalid("the schema cannot be recorded").caused_by(e))
 }
 
-/// The inverse of [`to_ipc`], from hex as it is recorded.
-pub(crate) fn from_hex(hex: &str) -> Result<SchemaRef> {
+/// The inverse of [`to_ipc`], from hex as it is recorded; `None` for partition columns that were not recorded.
+pub(crate) fn from_hex(hex: &str) -> Result<(SchemaRef, Option<Vec<String>>)> {
     use datafusion::arrow::ipc::reader::StreamReader;
     let bad = || Error::corrupt("the recorded schema", "it cannot be read");
     let digits: Option<Vec<u8>> =
         (0..hex.len()).step_by(2).map(|i| u8::from_str_radix(hex.get(i..i + 2)?, 16).ok()).collect();
     let bytes = digits.ok_or_else(bad)?;
     let reader = StreamReader::try_new(std::io::Cursor::new(bytes), None).map_err(|e| bad().caused_by(e))?;
-    Ok(reader.schema())
+    let schema = reader.schema();
+    let names = schema.metadata().get(PARTITIONS).map(|names| serde_json::from_str(names)).transpose();
+    let names = names.map_err(|e| bad().caused_by(e))?;
+    Ok((Arc::new(Schema::new(schema.fields().clone())), names))
 }
 
 /// The schema of output files: strings and binaries in the layouts that every Parquet reader knows.
@@ -144,7 +153,9 @@ mod tests {
     #[test]
     fn a_schema_survives_being_recorded() {
         let all = schema(&[("a", DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())), true)]);
-        let hex: String = to_ipc(&all).unwrap().iter().map(|b| format!("{b:02x}")).collect();
-        assert_eq!(*from_hex(&hex).unwrap(), all);
+        let partitions = ["d", "e\"f"].map(crate::hive::partition_field);
+        let hex: String = to_ipc(&all, &partitions).unwrap().iter().map(|b| format!("{b:02x}")).collect();
+        let (schema, names) = from_hex(&hex).unwrap();
+        assert_eq!((schema.as_ref(), names), (&all, Some(vec!["d".to_owned(), "e\"f".to_owned()])));
     }
 }

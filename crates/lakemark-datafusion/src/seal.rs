@@ -24,6 +24,7 @@ use lakemark::{
 
 use crate::checkpoints::Checkpoints;
 use crate::errors::{from_datafusion, to_datafusion};
+use crate::scan::scans;
 use crate::schema::without_views;
 
 /// A destination and how files are written.
@@ -119,6 +120,7 @@ fn result_schema() -> SchemaRef {
 
 /// One attempt of one task.
 struct Attempt {
+    plan: Arc<dyn ExecutionPlan>,
     checkpoints: Checkpoints,
     run: Arc<Run>,
     output: Option<Output>,
@@ -161,9 +163,10 @@ impl Attempt {
             }
             None => Vec::new(),
         };
-        let Some(mut read) = self.checkpoints.shared.atoms.take(self.input) else {
-            return Err(lakemark::Error::new(ErrorKind::Unsupported, "the plan did not read its task")
-                .safe("nothing was sealed"));
+        let mut read = match self.checkpoints.shared.atoms.take(self.input) {
+            Some(read) => read,
+            // The plan knew its answer without a row of the task: a join with an empty lookup.
+            None => self.open_unread().await?,
         };
         let files = std::mem::take(&mut read.files);
         if files.is_empty() {
@@ -188,6 +191,15 @@ impl Attempt {
                 }
                 Ok(done(seal.kind == SealKind::Sealed, seal.counts, &seal.files, &seal.outputs, read))
             }
+        }
+    }
+
+    /// What the task's scan would have read.
+    async fn open_unread(&self) -> lakemark::Result<TaskRead> {
+        match scans(&self.plan).into_iter().find(|scan| scan.inputs().any(|id| id == Some(self.input))) {
+            Some(scan) => scan.open_task(self.input).await,
+            None => Err(lakemark::Error::new(ErrorKind::Unsupported, "the plan does not read its task")
+                .safe("nothing was sealed")),
         }
     }
 
@@ -279,6 +291,7 @@ impl ExecutionPlan for SealExec {
         let stream = self.input.execute(partition, context)?;
         let metric = || MetricBuilder::new(&self.metrics);
         let attempt = Attempt {
+            plan: Arc::clone(&self.input),
             checkpoints: self.checkpoints.clone(),
             run: Arc::clone(&self.run),
             output: self.output.clone(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use datafusion::arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch};
-use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
+use datafusion::arrow::datatypes::{DataType, Schema, SchemaRef};
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::datasource::TableType;
@@ -22,7 +22,6 @@ use lakemark::{PlannedFile, Unusable, form_tasks};
 
 use crate::checkpoints::{Checkpoints, Scanned, Source};
 use crate::errors::to_datafusion;
-use crate::hive::partition_values;
 use crate::reader::PinnedReaderFactory;
 use crate::scan::{CheckpointedScanExec, ScanTask, pinned_file};
 
@@ -47,8 +46,8 @@ impl CheckpointedTable {
             Some(schema) => Arc::clone(schema),
             None => Arc::new(Schema::empty()),
         };
-        let partitions = source.partitions.iter().map(|name| partition_field(name));
-        let schema = Arc::new(Schema::new(files.fields().iter().cloned().chain(partitions).collect::<Vec<_>>()));
+        let fields = files.fields().iter().chain(&source.partitions);
+        let schema = Arc::new(Schema::new(fields.cloned().collect::<Vec<_>>()));
         Self { checkpoints, source, files, schema }
     }
 
@@ -57,17 +56,22 @@ impl CheckpointedTable {
         &self.source.name
     }
 
+    fn partition_names(&self) -> String {
+        let names: Vec<&str> = self.source.partitions.iter().map(|field| field.name().as_str()).collect();
+        names.join(", ")
+    }
+
     /// Files that `filters` on partition columns do not rule out, with their partition values.
     fn select(&self, state: &dyn Session, filters: &[Expr]) -> Result<(Vec<PlannedFile>, Scanned)> {
         let plan = self.source.plan();
         let mut scanned = Scanned::default();
         let mut files = Vec::with_capacity(plan.files.len());
         for file in &plan.files {
-            match partition_values(&file.file.path, &self.source.partitions) {
+            match self.source.partition_values(&file.file.path) {
                 Some(values) => files.push((file, values)),
                 None => scanned.unusable.push(Unusable {
                     path: file.file.path.to_string(),
-                    why: format!("its folders lack one of the partition columns {}", self.source.partitions.join(", ")),
+                    why: format!("its folders lack one of the partition columns {}", self.partition_names()),
                 }),
             }
         }
@@ -83,6 +87,17 @@ impl CheckpointedTable {
         Ok((chosen, scanned))
     }
 
+    fn tracked(&self, tasks: Vec<ScanTask>, scanned: &Scanned, child: Arc<dyn ExecutionPlan>) -> CheckpointedScanExec {
+        CheckpointedScanExec::new(
+            self.checkpoints.clone(),
+            Arc::clone(&self.source),
+            Arc::clone(&self.files),
+            Arc::new(tasks),
+            scanned.excluded.len() as u64,
+            child,
+        )
+    }
+
     /// Which files the filters that name only partition columns keep; `None`: all.
     fn partition_mask(
         &self,
@@ -90,7 +105,7 @@ impl CheckpointedTable {
         filters: &[Expr],
         files: &[(&PlannedFile, Vec<ScalarValue>)],
     ) -> Result<Option<BooleanArray>> {
-        let is_partition = |name: &str| self.source.partitions.iter().any(|p| p == name);
+        let is_partition = |name: &str| self.source.partitions.iter().any(|p| p.name() == name);
         let usable: Vec<&Expr> = filters
             .iter()
             .filter(|f| {
@@ -101,8 +116,7 @@ impl CheckpointedTable {
         if usable.is_empty() || files.is_empty() {
             return Ok(None);
         }
-        let fields: Vec<FieldRef> = self.source.partitions.iter().map(|name| partition_field(name)).collect();
-        let schema = Arc::new(Schema::new(fields));
+        let schema = Arc::new(Schema::new(self.source.partitions.clone()));
         let columns: Vec<ArrayRef> = (0..self.source.partitions.len())
             .map(|i| ScalarValue::iter_to_array(files.iter().map(|(_, values)| values[i].clone())))
             .collect::<Result<_>>()?;
@@ -121,10 +135,6 @@ impl CheckpointedTable {
         }
         Ok(mask)
     }
-}
-
-pub(crate) fn partition_field(name: &str) -> FieldRef {
-    Arc::new(Field::new(name, DataType::Utf8, true))
 }
 
 /// The same expression with columns by name only.
@@ -167,6 +177,7 @@ impl TableProvider for CheckpointedTable {
         scanned.unusable.extend(formed.unusable);
         scanned.changed = formed.changed;
         scanned.vanished = formed.vanished;
+        scanned.nothing_left = formed.tasks.is_empty();
         let known = |part: &lakemark::TaskPart| match (&part.coverage, &part.planned.group_rows) {
             (lakemark::Coverage::Whole, None) => 0,
             (coverage, groups) => coverage.touched_groups(groups.as_ref().map_or(0, |g| g.len() as u64)),
@@ -178,14 +189,13 @@ impl TableProvider for CheckpointedTable {
             None => Arc::clone(&self.schema),
         };
         if formed.tasks.is_empty() {
-            return Ok(Arc::new(EmptyExec::new(schema)));
+            // Still a tracked scan: it says what was pruned, and keeps its place in a union or a join.
+            return Ok(Arc::new(self.tracked(Vec::new(), &scanned, Arc::new(EmptyExec::new(schema)))));
         }
         let tasks: Vec<ScanTask> =
             formed.tasks.into_iter().map(|task| ScanTask { task, input: self.checkpoints.next_input() }).collect();
         let table = TableSchema::builder(Arc::clone(&self.files))
-            .with_table_partition_cols(
-                self.source.partitions.iter().map(|name| partition_field(name)).collect::<Vec<_>>(),
-            )
+            .with_table_partition_cols(self.source.partitions.clone())
             .build();
         let options = state.table_options().parquet.clone();
         let parquet = ParquetSource::new(table)
@@ -205,15 +215,7 @@ impl TableProvider for CheckpointedTable {
             .with_output_partitioning(Some(Partitioning::UnknownPartitioning(partitions)))
             .build();
         let child = DataSourceExec::from_data_source(config);
-        let scan = CheckpointedScanExec::new(
-            self.checkpoints.clone(),
-            Arc::clone(&self.source),
-            Arc::clone(&self.files),
-            Arc::new(tasks),
-            scanned.excluded.len() as u64,
-            child,
-        );
-        Ok(Arc::new(scan))
+        Ok(Arc::new(self.tracked(tasks, &scanned, child)))
     }
 }
 

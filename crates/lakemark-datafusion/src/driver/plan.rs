@@ -11,6 +11,7 @@ use lakemark::{
     Error, ErrorKind, FileVersion, PlannedFile, Reason, Result, Root, Sink, SourcePlan, SourceReport, Unusable, View,
 };
 
+use super::broadcast::BroadcastLookups;
 use crate::checkpoints::{Checkpoints, Source};
 use crate::errors::from_datafusion;
 use crate::report::{Outcome, RequestReport, RunReport};
@@ -91,9 +92,8 @@ fn one_task_one_partition(state: SessionState) -> SessionState {
     // It waits for all partitions of the probe side, which run a few at a time.
     options.optimizer.enable_join_dynamic_filter_pushdown = false;
     options.optimizer.prefer_hash_join = true;
-    options.optimizer.hash_join_single_partition_threshold = usize::MAX;
-    options.optimizer.hash_join_single_partition_threshold_rows = usize::MAX;
-    SessionStateBuilder::new_from_existing(state).with_config(config).build()
+    let rules = BroadcastLookups::among(state.physical_optimizers());
+    SessionStateBuilder::new_from_existing(state).with_config(config).with_physical_optimizer_rules(rules).build()
 }
 
 /// Checks store, destination and sources against each other. Reads only.
@@ -108,7 +108,14 @@ pub(super) async fn check_places(checkpoints: &Checkpoints, view: &View, output:
         apart("destination", &sink, &format!("source `{}`", source.name), &source.lake.root().resolved())?;
     }
     apart("destination", &sink, "store", &checkpoints.store().root().resolved())?;
-    output.sink.check(view.head.as_ref().map(|head| &head.manifest)).await
+    match output.sink.check(view.head.as_ref().map(|head| &head.manifest)).await {
+        // Since it was read as new, another driver may have made the store and bound the destination to it.
+        Err(refused) if view.head.is_none() => match checkpoints.store().read().await?.head {
+            Some(head) => output.sink.check(Some(&head.manifest)).await,
+            None => Err(refused),
+        },
+        checked => checked,
+    }
 }
 
 fn apart(a: &str, a_root: &Root, b: &str, b_root: &Root) -> Result<()> {
@@ -130,7 +137,7 @@ pub(super) fn check_output(query: &Query, output: Option<&Output>) -> Result<()>
             .safe("nothing was read or written")
             .way("give one of them another name with AS"));
     }
-    lakemark::TaskWriter::split_columns(schema, &output.options.partition_by).map(drop)
+    lakemark::TaskWriter::check(schema, &output.options)
 }
 
 pub(crate) async fn plan_query(checkpoints: &Checkpoints, query: DataFrame, output: Option<Output>) -> Result<Plan> {
@@ -193,6 +200,13 @@ fn source_report(source: &Source) -> SourceReport {
     }
     for unusable in scanned.unusable {
         reclassify_unusable(&mut report, &plan, unusable);
+    }
+    if scanned.nothing_left {
+        // Otherwise they are planned again in the same run.
+        for path in &scanned.changed {
+            let why = "it changed since it was listed".to_owned();
+            reclassify_unusable(&mut report, &plan, Unusable { path: path.to_string(), why });
+        }
     }
     for path in &scanned.vanished {
         reclassify_vanished(&mut report, &plan, path);

@@ -1,5 +1,8 @@
 //! What a run tells while it goes, and how it is asked to stop.
 
+use std::sync::Arc;
+
+use datafusion::physical_plan::ExecutionPlan;
 use tokio::sync::watch;
 
 use super::plan::PlannedTasks;
@@ -10,6 +13,8 @@ pub trait Progress: Send + Sync {
     fn planned(&self, _tasks: &PlannedTasks) {}
     /// A task ended well: its files, row groups and rows in.
     fn task_done(&self, _files: u64, _row_groups: u64, _rows: u64) {}
+    /// A plan of tasks ran as far as it will: its operators have their metrics.
+    fn executed(&self, _plan: &Arc<dyn ExecutionPlan>) {}
     /// Sealed work is being committed.
     fn committing(&self) {}
 }

@@ -6,7 +6,8 @@ use std::time::Instant;
 
 use datafusion::dataframe::DataFrame;
 use datafusion::execution::TaskContext;
-use lakemark::{BeginOptions, Error, ErrorKind, Listing, Result, Run, Sink, SourcePlan, Unusable, View, plan_source};
+use datafusion::physical_plan::ExecutionPlan;
+use lakemark::{BeginOptions, Error, ErrorKind, Listing, Result, Run, Sink, SourcePlan, TaskRead, Unusable, View, plan_source};
 
 use super::plan::{
     Planned, PlannedTasks, Query, check_output, check_places, finish_requests, has_unusable, reclassify_unusable,
@@ -16,6 +17,7 @@ use super::progress::{Progress, StopSignal};
 use super::tasks::run_tasks;
 use crate::checkpoints::Checkpoints;
 use crate::report::{ErrorReport, Outcome, RunReport};
+use crate::scan::scans;
 use crate::schema::to_ipc;
 use crate::seal::{Output, SealExec};
 
@@ -65,21 +67,36 @@ impl Driver<'_> {
         let plan_seconds = began.elapsed().as_secs_f64();
         self.report = start_report(checkpoints, &view);
         let updates = checkpoints.sources().iter().any(|source| !source.plan().updates.is_empty());
-        if planned.is_none() && !updates && !view.needs_epoch() {
+        let readable = match &planned {
+            Some(planned) => self.something_to_read(planned).await?,
+            None => false,
+        };
+        if !readable && !updates && !view.needs_epoch() {
             self.report.seconds.plan += plan_seconds;
             self.report.outcome = Outcome::Nothing;
             return Ok(());
         }
 
+        if self.settle(&view).await? {
+            planned = query.physical(checkpoints).await?;
+            self.report = start_report(checkpoints, &view);
+        }
+
         let began = Instant::now();
         let run = Arc::new(self.begin().await?);
-        if let Some(newer) = newer_view(&run, &view).await {
-            // Somebody worked between the reading and the winning: plan from what is there now.
+        let mut stale = newer_view(&run, &view).await;
+        let recovered = run.recover(self.sink()).await?;
+        if recovered.undone {
+            stale = Some(present_view(&run).await);
+        }
+        if let Some(newer) = stale {
+            // Somebody worked between the reading and the winning, or work was lost: plan from what is there now.
             checkpoints.replan(newer).await?;
             planned = query.physical(checkpoints).await?;
             let view = checkpoints.view().await?;
             self.report = start_report(checkpoints, &view);
         }
+        self.report.commits.extend(recovered.committed.iter().map(Into::into));
         self.report.seconds.plan += plan_seconds;
         self.report.seconds.open += began.elapsed().as_secs_f64();
         self.report.epoch = run.worker().epoch().0;
@@ -91,6 +108,59 @@ impl Driver<'_> {
         // On a failure too: what is sealed is committed.
         let finished = self.finish(run).await;
         worked.and(finished)
+    }
+
+    fn sink(&self) -> Option<&dyn Sink> {
+        self.output.as_ref().map(|output| &*output.sink as &dyn Sink)
+    }
+
+    /// Whether some task has a file that can be read, or that changed. Opens footers until one is found, which the scan
+    /// uses again: a lake whose new files are all unusable is no work, and nothing is written for it.
+    async fn something_to_read(&mut self, planned: &Planned) -> Result<bool> {
+        let mut left_out = Vec::new();
+        for scan in scans(&planned.physical) {
+            for input in scan.inputs().flatten() {
+                let read = scan.open_task(input).await?;
+                if !read.files.is_empty() || !read.changed.is_empty() {
+                    return Ok(true);
+                }
+                left_out.push(read);
+            }
+        }
+        for read in left_out {
+            self.leave_out(&read);
+        }
+        Ok(false)
+    }
+
+    /// Counts what a task could not read.
+    fn leave_out(&mut self, read: &TaskRead) {
+        for source in self.checkpoints.sources() {
+            let Some(report) = source_report(&mut self.report, &source.name) else { continue };
+            let plan = source.plan();
+            for (_, path, why) in read.unusable.iter().filter(|(name, ..)| *name == source.name) {
+                tracing::warn!(source = %source.name, %path, why, "unusable");
+                reclassify_unusable(report, &plan, Unusable { path: path.to_string(), why: why.clone() });
+            }
+            for (_, path) in read.vanished.iter().filter(|(name, _)| *name == source.name) {
+                tracing::warn!(source = %source.name, %path, "vanished before it was read");
+                reclassify_vanished(report, &plan, path);
+            }
+        }
+    }
+
+    /// Settles files whose mtime was too fresh to be trusted; whether there is more to do than was planned.
+    async fn settle(&self, view: &View) -> Result<bool> {
+        let mut more = false;
+        for source in self.checkpoints.sources() {
+            let plan = source.plan();
+            if !plan.unsettled.is_empty() {
+                let mut plan = SourcePlan::clone(&plan);
+                more |= plan.settle(&source.lake, &view.live, source.policy).await?;
+                source.set_plan(plan);
+            }
+        }
+        Ok(more)
     }
 
     async fn begin(&self) -> Result<Run> {
@@ -116,7 +186,7 @@ impl Driver<'_> {
         let began = Instant::now();
         for source in self.checkpoints.sources() {
             if let (true, Some(schema)) = (source.schema_is_new, &source.schema) {
-                run.record_schema(&source.name, &to_ipc(schema)?).await?;
+                run.record_schema(&source.name, &to_ipc(schema, &source.partitions)?).await?;
             }
             run.update_files(&source.name, source.plan().updates.clone()).await?;
         }
@@ -147,12 +217,10 @@ impl Driver<'_> {
         let before = self.report.tasks.sealed as usize;
         let limit = if options.max_tasks == 0 { usize::MAX } else { options.max_tasks.saturating_sub(before) };
         let sources = self.checkpoints.sources();
-        let plans: BTreeMap<Arc<str>, Arc<SourcePlan>> =
-            sources.iter().map(|source| (Arc::clone(&source.name), source.plan())).collect();
         self.report.tasks.planned += tasks.len() as u64;
         self.progress.planned(&PlannedTasks {
             tasks: tasks.len() as u64,
-            files: plans.values().map(|plan| plan.files.len() as u64).sum(),
+            files: sources.iter().map(|source| source.plan().files.len() as u64).sum(),
             row_groups: sources.iter().map(|source| source.scanned().atoms).sum(),
         });
         let seal = Arc::new(SealExec::new(
@@ -163,6 +231,7 @@ impl Driver<'_> {
             planned.mapped.clone(),
         ));
         let ran = run_tasks(&seal, &tasks, context, options, limit, &*self.progress, &mut self.stop, run).await;
+        self.progress.executed(&(seal as Arc<dyn ExecutionPlan>));
         self.stopped |= ran.stopped;
         self.report.tasks.failed += ran.failed;
         let mut changed: BTreeMap<Arc<str>, Vec<Arc<str>>> = BTreeMap::new();
@@ -178,22 +247,11 @@ impl Driver<'_> {
             report.rows.out += done.counts.rows_out;
             report.rows.failed += done.counts.rows_failed;
             report.bytes.written += done.bytes_written;
-            for (source, path) in done.read.changed {
+            for (source, path) in &done.read.changed {
                 tracing::warn!(%source, %path, "changed since planning: left out, and planned again");
-                changed.entry(source).or_default().push(path);
+                changed.entry(Arc::clone(source)).or_default().push(Arc::clone(path));
             }
-            for (source, path, why) in done.read.unusable {
-                tracing::warn!(%source, %path, why, "unusable");
-                if let (Some(plan), Some(report)) = (plans.get(&source), source_report(report, &source)) {
-                    reclassify_unusable(report, plan, Unusable { path: path.to_string(), why });
-                }
-            }
-            for (source, path) in done.read.vanished {
-                tracing::warn!(%source, %path, "vanished before it was read");
-                if let (Some(plan), Some(report)) = (plans.get(&source), source_report(report, &source)) {
-                    reclassify_vanished(report, plan, &path);
-                }
-            }
+            self.leave_out(&done.read);
         }
         changed.retain(|_, paths| !paths.is_empty());
         Changed { files: changed, error: ran.error }
@@ -242,8 +300,7 @@ impl Driver<'_> {
     async fn finish(&mut self, run: Arc<Run>) -> Result<()> {
         let began = Instant::now();
         self.progress.committing();
-        let sink = self.output.as_ref().map(|output| Arc::clone(&output.sink));
-        let committed = run.commit(sink.as_deref().map(|sink| sink as &dyn Sink)).await;
+        let committed = run.commit(self.sink()).await;
         if let Ok(committed) = &committed {
             self.report.commits.extend(committed.iter().map(Into::into));
         }
@@ -281,6 +338,10 @@ async fn newer_view(run: &Run, view: &View) -> Option<View> {
     if same {
         return None;
     }
+    Some(present_view(run).await)
+}
+
+async fn present_view(run: &Run) -> View {
     let (head, live) = run.view().await;
-    Some(View { head: Some(head), live, ..View::default() })
+    View { head: Some(head), live, ..View::default() }
 }

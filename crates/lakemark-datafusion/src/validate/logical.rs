@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 
 use datafusion::catalog::default_table_source::source_as_provider;
+use datafusion::common::NullEquality;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::error::Result as DfResult;
-use datafusion::logical_expr::{Expr, JoinType, LogicalPlan};
+use datafusion::logical_expr::{Distinct, Expr, Join, JoinType, LogicalPlan};
 use lakemark::{Error, ErrorKind, Result};
 
 use super::refuse;
@@ -17,6 +18,9 @@ use crate::table::as_tracked;
 /// # Errors
 /// [`ErrorKind::Refused`] naming the operator; [`ErrorKind::Invalid`] when no tracked source is read.
 pub(crate) fn check_logical(plan: &LogicalPlan) -> Result<()> {
+    if let LogicalPlan::Explain(_) | LogicalPlan::Analyze(_) = plan {
+        return Err(Error::invalid("EXPLAIN shows a plan: it has no rows to seal").way("collect it as any DataFrame"));
+    }
     let mut seen = HashMap::new();
     count_sources(plan, &mut seen)
         .map_err(|e| from_datafusion(e, ErrorKind::Invalid, "the query cannot be planned"))?;
@@ -70,10 +74,11 @@ fn check_node(plan: &LogicalPlan) -> Result<()> {
         LogicalPlan::Projection(_)
         | LogicalPlan::Filter(_)
         | LogicalPlan::SubqueryAlias(_)
-        | LogicalPlan::Unnest(_)
-        | LogicalPlan::Union(_)
-        | LogicalPlan::Explain(_)
-        | LogicalPlan::Analyze(_) => Ok(()),
+        | LogicalPlan::Unnest(_) => Ok(()),
+        LogicalPlan::Union(union) if union.inputs.iter().all(|input| has_source(input)) => Ok(()),
+        LogicalPlan::Union(_) => {
+            Err(refuse("UNION ALL", "has a branch that reads no tracked source: its rows would belong to no task"))
+        }
         LogicalPlan::TableScan(scan) if scan.fetch.is_some() => {
             Err(refuse("LIMIT", "selects rows: which rows it takes changes from run to run"))
         }
@@ -87,7 +92,11 @@ fn check_node(plan: &LogicalPlan) -> Result<()> {
         }
         LogicalPlan::Sort(sort) if sort.fetch.is_some() => Err(refuse("ORDER BY ... LIMIT", across)),
         LogicalPlan::Sort(_) => Err(refuse("ORDER BY", across)),
-        LogicalPlan::Distinct(_) => Err(refuse("DISTINCT", across)),
+        LogicalPlan::Distinct(Distinct::On(_)) => Err(refuse("DISTINCT ON", across)),
+        LogicalPlan::Distinct(Distinct::All(input)) => {
+            let union = matches!(input.as_ref(), LogicalPlan::Union(_));
+            Err(refuse(if union { "UNION (without ALL)" } else { "DISTINCT" }, across))
+        }
         LogicalPlan::Aggregate(aggregate) if aggregate.group_expr.is_empty() => {
             Err(refuse("an aggregate function", across))
         }
@@ -97,6 +106,11 @@ fn check_node(plan: &LogicalPlan) -> Result<()> {
         LogicalPlan::RecursiveQuery(_) => Err(refuse("WITH RECURSIVE", across)),
         LogicalPlan::Join(join) => {
             let (left, right) = (has_source(&join.left), has_source(&join.right));
+            if let Some(name) = set_operation(join)
+                && (right || matches!(join.left.as_ref(), LogicalPlan::Distinct(_)))
+            {
+                return Err(refuse(name, across));
+            }
             if left && right {
                 return Err(refuse("JOIN", "joins two tracked sources: rows of one task meet rows of others"));
             }
@@ -114,12 +128,19 @@ fn check_node(plan: &LogicalPlan) -> Result<()> {
                     "does not preserve the tracked side: rows of the lookup side would come out once a task",
                 ));
             }
-            if join.on.is_empty() {
-                return Err(refuse("a join without an equality", "cannot broadcast its lookup side"));
-            }
+            // Whether it has an equality is seen when the filters around it were pushed into it: on the physical plan.
             Ok(())
         }
         other => Err(refuse(&other.display().to_string(), "is not known to be row-local")),
+    }
+}
+
+/// INTERSECT and EXCEPT, which are planned as joins in which nulls are equal.
+fn set_operation(join: &Join) -> Option<&'static str> {
+    match (join.null_equality, join.join_type) {
+        (NullEquality::NullEqualsNull, JoinType::LeftSemi) => Some("INTERSECT"),
+        (NullEquality::NullEqualsNull, JoinType::LeftAnti) => Some("EXCEPT"),
+        _ => None,
     }
 }
 

@@ -7,7 +7,7 @@ mod physical;
 mod sql;
 
 pub(crate) use logical::check_logical;
-pub(crate) use physical::{Mapped, check_physical};
+pub(crate) use physical::{Mapped, check_physical, has_scan};
 pub(crate) use sql::check_sql;
 
 use lakemark::Error;

@@ -33,7 +33,7 @@ pub(crate) fn check_physical(plan: &Arc<dyn ExecutionPlan>) -> Result<Mapped> {
     Ok(mapped)
 }
 
-fn has_scan(plan: &Arc<dyn ExecutionPlan>) -> bool {
+pub(crate) fn has_scan(plan: &Arc<dyn ExecutionPlan>) -> bool {
     plan.downcast_ref::<CheckpointedScanExec>().is_some() || plan.children().into_iter().any(has_scan)
 }
 
@@ -42,7 +42,7 @@ fn map(plan: &Arc<dyn ExecutionPlan>) -> Result<Mapped> {
         if !scan.is_runnable() {
             return Err(refuse("a row limit or another operator", "was pushed into the scan"));
         }
-        return Ok(scan.inputs().map(Some).collect());
+        return Ok(scan.inputs().collect());
     }
     if plan.downcast_ref::<EmptyExec>().is_some() {
         return Ok(vec![None; plan.output_partitioning().partition_count()]);
@@ -69,6 +69,12 @@ fn map(plan: &Arc<dyn ExecutionPlan>) -> Result<Mapped> {
 }
 
 fn map_join(join: &HashJoinExec) -> Result<Mapped> {
+    if join.null_aware {
+        return Err(refuse(
+            "NOT IN (SELECT ...)",
+            "over columns that can be null needs all rows of both sides at once; write NOT EXISTS, which does not",
+        ));
+    }
     if has_scan(join.left()) {
         return Err(refuse(
             "a join",
