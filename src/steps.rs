@@ -68,6 +68,8 @@ mod faults {
         for fault in FAULTS.iter().filter(|fault| fault.step == step) {
             if fault.left.fetch_sub(1, Ordering::SeqCst) == 1 {
                 let _ = kill_process(getpid(), fault.signal);
+                // A kill is at once. A stop begins when some thread, perhaps another one, takes the signal: go no further.
+                std::thread::sleep(std::time::Duration::from_millis(200));
             }
         }
     }

@@ -25,19 +25,6 @@ pub trait Disk: Debug + Send + Sync + 'static {
     fn create_dir(&self, dir: &Path) -> io::Result<()>;
     /// Removes a name.
     fn remove_file(&self, path: &Path) -> io::Result<()>;
-
-    /// Creates `dir` and what is missing above it, each durable in its parent.
-    fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
-        if dir.is_dir() {
-            return Ok(());
-        }
-        if let Some(parent) = dir.parent().filter(|p| !p.as_os_str().is_empty()) {
-            self.create_dir_all(parent)?;
-            self.create_dir(dir)?;
-            self.sync_dir(parent)?;
-        }
-        Ok(())
-    }
 }
 
 /// Writes `bytes` to the new file `path` and makes them durable; the name itself is not durable yet.

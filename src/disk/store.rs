@@ -64,6 +64,17 @@ fn map(path: &std::path::Path, source: io::Error) -> Error {
     }
 }
 
+/// As [`map`], for a folder: a file in its place is neither an object that exists nor one that is absent.
+fn map_folder(path: &std::path::Path, source: io::Error) -> Error {
+    match source.kind() {
+        io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => Error::Generic {
+            store: "disk",
+            source: format!("{} is not a directory, or lies below a file", path.display()).into(),
+        },
+        _ => map(path, source),
+    }
+}
+
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     tokio::task::spawn_blocking(work).await.map_err(|source| Error::JoinError { source })?
 }
@@ -76,8 +87,8 @@ fn not_implemented<T>(operation: &str) -> Result<T> {
 fn walk(root: &std::path::Path, dir: PathBuf, found: &mut Vec<ObjectMeta>) -> Result<()> {
     let entries = match std::fs::read_dir(&dir) {
         Ok(entries) => entries,
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => return Ok(()),
-        Err(error) => return Err(map(&dir, error)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(map_folder(&dir, error)),
     };
     for entry in entries {
         let entry = entry.map_err(|e| map(&dir, e))?;
@@ -119,8 +130,8 @@ impl ObjectStore for DiskStore {
         blocking(move || {
             let folder = target.parent().unwrap_or(&root).to_owned();
             let waiting = root.join(UNFINISHED);
-            folders.ensure(&*disk, &folder).map_err(|e| map(&folder, e))?;
-            folders.ensure(&*disk, &waiting).map_err(|e| map(&waiting, e))?;
+            folders.ensure(&*disk, &folder).map_err(|e| map_folder(&folder, e))?;
+            folders.ensure(&*disk, &waiting).map_err(|e| map_folder(&waiting, e))?;
             let temporary = waiting.join(AttemptNonce::random().to_string());
             let linked = write_durably(&*disk, &temporary, &bytes)
                 .map_err(|e| map(&temporary, e))

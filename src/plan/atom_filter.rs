@@ -16,13 +16,16 @@ struct Done {
     group_rows: Vec<u64>,
 }
 
+/// By source and path.
+type DoneFiles = HashMap<(Arc<str>, Arc<str>), Vec<Done>>;
+
 /// A hash set of what was done at one manifest version: the one that the plan was made from.
 ///
 /// What a worker skips by it must never be listed in the worker's seal.
 #[derive(Debug, Clone)]
 pub struct AtomFilter {
     version: ManifestVersion,
-    done: Arc<HashMap<(Arc<str>, Arc<str>), Vec<Done>>>,
+    done: Arc<DoneFiles>,
 }
 
 impl AtomFilter {

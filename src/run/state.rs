@@ -235,7 +235,8 @@ impl Run {
             return Ok(());
         }
         let shown = |binding: Option<&Binding>| binding.map_or("none".to_owned(), |b| format!("{} {}", b.kind, b.root));
-        let what = format!("the destination is {}, but the run was begun with {}", shown(given.as_ref()), shown(recorded));
+        let what =
+            format!("the destination is {}, but the run was begun with {}", shown(given.as_ref()), shown(recorded));
         Err(Error::refused(what)
             .at(self.store.root())
             .safe("nothing was committed")

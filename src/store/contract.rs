@@ -1,4 +1,5 @@
 //! The contract of [`CheckpointStore`], as a test suite that every implementation runs.
+#![allow(clippy::unwrap_used, reason = "a broken contract is to panic")]
 
 use super::checkpoint::{CheckpointState, CheckpointStore, SealOutcome};
 use super::seal::{Counts, OutputFile, SealedFile};

@@ -186,7 +186,10 @@ impl Medium {
             Some(_) => return Err(self.unknown(name, "it is there, but no answer said that it will stay")),
             None => {}
         }
-        let unavailable = Error::new(ErrorKind::Unavailable, "the store did not take this object").at(self.place(name));
+        let unavailable = Error::new(ErrorKind::Unavailable, "the store did not take this object")
+            .at(self.place(name))
+            .safe("nothing was lost; what was sealed is kept")
+            .way("see the cause (a full disk, for example), then run again");
         Err(match last {
             Some(error) => unavailable.caused_by(error),
             None => unavailable,

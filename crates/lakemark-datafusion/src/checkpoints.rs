@@ -127,6 +127,8 @@ pub(crate) struct Source {
     pub(crate) schema: Option<SchemaRef>,
     /// Whether `schema` is to be recorded.
     pub(crate) schema_is_new: bool,
+    /// Whether another one is recorded: to record it anew is work, also when no file is left to do.
+    pub(crate) schema_changed: bool,
     /// Partition columns, in the order of the folders.
     pub(crate) partitions: Vec<FieldRef>,
     /// Their values by path, where a wrapped table gave them; else they are read from the folders.
@@ -176,6 +178,11 @@ impl Source {
             Some(given) => given.get(path).cloned(),
             None => partition_values(path, &self.partitions),
         }
+    }
+
+    /// Whether what is recorded of the source is to change, beside its finished work.
+    pub(crate) fn has_updates(&self) -> bool {
+        (self.schema_is_new && self.schema_changed) || !self.plan().updates.is_empty()
     }
 
     pub(crate) fn settings(&self) -> SourceSettings {
@@ -257,10 +264,8 @@ impl Checkpoints {
         reach("list.end");
         let began = Instant::now();
         let plan = plan_source(&spec.name, &lake, &listing, &view.live, spec.policy).await?;
-        let recorded = match view.live.schema(&spec.name).filter(|_| !spec.refresh_schema) {
-            Some(hex) => Some(from_hex(hex)?),
-            None => None,
-        };
+        let known = view.live.schema(&spec.name).map(from_hex).transpose()?;
+        let recorded = known.clone().filter(|_| !spec.refresh_schema);
         let schema_is_new = recorded.is_none();
         let (recorded, names) = recorded.unzip();
         let schema = match spec.schema.clone().or(recorded) {
@@ -279,6 +284,7 @@ impl Checkpoints {
             lake,
             policy: spec.policy,
             listing,
+            schema_changed: known.is_some_and(|(known, _)| schema.as_ref().is_some_and(|schema| **schema != *known)),
             schema,
             schema_is_new,
             partitions,
@@ -313,6 +319,7 @@ impl Checkpoints {
             listing: wrapped.listing,
             schema: Some(wrapped.schema),
             schema_is_new: false,
+            schema_changed: false,
             partitions: wrapped.partitions,
             given_values: Some(wrapped.values),
             plan: Mutex::new(Arc::new(plan)),

@@ -95,7 +95,8 @@ fn for_listing(state: &SessionState) -> Result<SessionState> {
     let mut runtime = RuntimeEnvBuilder::from_runtime_env(state.runtime_env());
     runtime.cache_manager.list_files_cache = None;
     let runtime = runtime.with_object_list_cache_limit(0).build_arc().map_err(wrong)?;
-    let config = state.config().clone().with_collect_statistics(false);
+    // The catalog is shared with the caller's session: a new default catalog would take its tables away.
+    let config = state.config().clone().with_collect_statistics(false).with_create_default_catalog_and_schema(false);
     Ok(SessionStateBuilder::new_from_existing(state.clone()).with_config(config).with_runtime_env(runtime).build())
 }
 
@@ -109,9 +110,8 @@ async fn scan(name: &str, provider: &Arc<dyn TableProvider>, state: &SessionStat
     if let (Some(table), Some(_)) = (listing_table(provider), plan.downcast_ref::<EmptyExec>()) {
         return empty(name, table);
     }
-    let Some(config) = plan
-        .downcast_ref::<DataSourceExec>()
-        .and_then(|exec| exec.data_source().downcast_ref::<FileScanConfig>())
+    let Some(config) =
+        plan.downcast_ref::<DataSourceExec>().and_then(|exec| exec.data_source().downcast_ref::<FileScanConfig>())
     else {
         return Err(unsupported(name, &format!("its scan is {}, not a scan of files", plan.name())));
     };
@@ -179,7 +179,8 @@ fn listing_folder(provider: &Arc<dyn TableProvider>, keys: &[&str]) -> Option<St
 fn shared_folder<'a>(keys: &[&'a str], partitions: usize) -> &'a str {
     let folder = |key: &'a str| key.rsplit_once('/').map_or("", |(folder, _)| folder);
     let Some(first) = keys.first().map(|key| folder(key)) else { return "" };
-    let below = |key: &str, folder: &str| folder.is_empty() || key.strip_prefix(folder).is_some_and(|r| r.starts_with('/'));
+    let below =
+        |key: &str, folder: &str| folder.is_empty() || key.strip_prefix(folder).is_some_and(|r| r.starts_with('/'));
     let mut shared = first;
     while !keys.iter().all(|key| below(key, shared)) {
         shared = folder(shared);

@@ -4,6 +4,8 @@ use std::time::Duration;
 use lakemark::{Error, ErrorKind, Result};
 use rstest::rstest;
 
+use super::settings::{RunConfig, TransformConfig};
+use super::values::{Bytes, OnError};
 use super::*;
 use crate::args::{Cli, Verb};
 

@@ -92,6 +92,8 @@ fn one_task_one_partition(state: SessionState) -> SessionState {
     // It waits for all partitions of the probe side, which run a few at a time.
     options.optimizer.enable_join_dynamic_filter_pushdown = false;
     options.optimizer.prefer_hash_join = true;
+    // The catalog is shared with the caller's session: a new default catalog would take its tables away.
+    options.catalog.create_default_catalog_and_schema = false;
     let rules = BroadcastLookups::among(state.physical_optimizers());
     SessionStateBuilder::new_from_existing(state).with_config(config).with_physical_optimizer_rules(rules).build()
 }
@@ -151,8 +153,7 @@ pub(crate) async fn plan_query(checkpoints: &Checkpoints, query: DataFrame, outp
     report.tasks.planned = planned.as_ref().map_or(0, Planned::tasks);
     report.atoms.planned = checkpoints.sources().iter().map(|source| source.scanned().atoms).sum();
     report.seconds.plan += began.elapsed().as_secs_f64();
-    let idle =
-        planned.is_none() && !view.needs_epoch() && checkpoints.sources().iter().all(|s| s.plan().updates.is_empty());
+    let idle = planned.is_none() && !view.needs_epoch() && !checkpoints.sources().iter().any(|s| s.has_updates());
     report.outcome = match (has_unusable(&report), idle) {
         (true, _) => Outcome::Partial,
         (false, true) => Outcome::Nothing,

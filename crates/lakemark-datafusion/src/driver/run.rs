@@ -1,20 +1,22 @@
 //! The order of a run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
 use datafusion::dataframe::DataFrame;
 use datafusion::execution::TaskContext;
 use datafusion::physical_plan::ExecutionPlan;
-use lakemark::{BeginOptions, Error, ErrorKind, Listing, Result, Run, Sink, SourcePlan, TaskRead, Unusable, View, plan_source};
+use lakemark::{
+    BeginOptions, Error, ErrorKind, Listing, Result, Run, Sink, SourcePlan, TaskRead, Unusable, View, plan_source,
+};
 
 use super::plan::{
     Planned, PlannedTasks, Query, check_output, check_places, finish_requests, has_unusable, reclassify_unusable,
     reclassify_vanished, start_report, stat_again,
 };
 use super::progress::{Progress, StopSignal};
-use super::tasks::run_tasks;
+use super::tasks::{Stage, run_tasks};
 use crate::checkpoints::Checkpoints;
 use crate::report::{ErrorReport, Outcome, RunReport};
 use crate::scan::scans;
@@ -31,7 +33,8 @@ pub(crate) async fn run_query(
     progress: Arc<dyn Progress>,
     stop: StopSignal,
 ) -> (RunReport, Option<Error>) {
-    let mut driver = Driver { checkpoints, output, progress, stop, report: RunReport::default(), stopped: false };
+    let (report, vanished) = (RunReport::default(), BTreeSet::new());
+    let mut driver = Driver { checkpoints, output, progress, stop, report, stopped: false, vanished };
     let error = driver.run(query).await.err();
     let mut report = driver.report;
     finish_requests(checkpoints, &mut report);
@@ -52,6 +55,8 @@ struct Driver<'a> {
     stop: StopSignal,
     report: RunReport,
     stopped: bool,
+    /// Sources and paths of files that were gone; several tasks can find the same one.
+    vanished: BTreeSet<(Arc<str>, Arc<str>)>,
 }
 
 impl Driver<'_> {
@@ -66,7 +71,7 @@ impl Driver<'_> {
         let mut planned = query.physical(checkpoints).await?;
         let plan_seconds = began.elapsed().as_secs_f64();
         self.report = start_report(checkpoints, &view);
-        let updates = checkpoints.sources().iter().any(|source| !source.plan().updates.is_empty());
+        let updates = checkpoints.sources().iter().any(|source| source.has_updates());
         let readable = match &planned {
             Some(planned) => self.something_to_read(planned).await?,
             None => false,
@@ -143,6 +148,9 @@ impl Driver<'_> {
                 reclassify_unusable(report, &plan, Unusable { path: path.to_string(), why: why.clone() });
             }
             for (_, path) in read.vanished.iter().filter(|(name, _)| *name == source.name) {
+                if !self.vanished.insert((Arc::clone(&source.name), Arc::clone(path))) {
+                    continue;
+                }
                 tracing::warn!(source = %source.name, %path, "vanished before it was read");
                 reclassify_vanished(report, &plan, path);
             }
@@ -230,7 +238,8 @@ impl Driver<'_> {
             self.output.clone(),
             planned.mapped.clone(),
         ));
-        let ran = run_tasks(&seal, &tasks, context, options, limit, &*self.progress, &mut self.stop, run).await;
+        let stage = Stage { seal: &seal, context, options, progress: &*self.progress, run };
+        let ran = run_tasks(stage, &tasks, limit, &mut self.stop).await;
         self.progress.executed(&(seal as Arc<dyn ExecutionPlan>));
         self.stopped |= ran.stopped;
         self.report.tasks.failed += ran.failed;

@@ -25,17 +25,23 @@ pub(super) struct Ran {
     pub(super) stopped: bool,
 }
 
-/// Runs the tasks of `seal`, at most `limit` of them.
+/// What the tasks of one plan run in.
+pub(super) struct Stage<'a> {
+    pub(super) seal: &'a Arc<SealExec>,
+    pub(super) context: &'a Arc<TaskContext>,
+    pub(super) options: &'a Options,
+    pub(super) progress: &'a dyn Progress,
+    pub(super) run: &'a Run,
+}
+
+/// Runs `tasks`, at most `limit` of them.
 pub(super) async fn run_tasks(
-    seal: &Arc<SealExec>,
+    stage: Stage<'_>,
     tasks: &[(usize, InputId)],
-    context: &Arc<TaskContext>,
-    options: &Options,
     limit: usize,
-    progress: &dyn Progress,
     stop: &mut StopSignal,
-    run: &Run,
 ) -> Ran {
+    let Stage { seal, context, options, progress, run } = stage;
     let mut ran = Ran::default();
     let mut waiting = tasks.iter().take(limit);
     let mut running: JoinSet<Result<TaskDone>> = JoinSet::new();

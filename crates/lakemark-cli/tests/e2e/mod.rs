@@ -1,0 +1,19 @@
+//! Harness first, scenarios behind.
+
+mod lake;
+mod output;
+mod process;
+mod readers;
+mod rng;
+mod scene;
+
+mod bad_input;
+mod bad_store;
+mod command;
+mod crash;
+mod identity;
+mod idle;
+mod kills;
+mod partitions;
+mod stops;
+mod tasks;

@@ -1,0 +1,61 @@
+//! DuckDB, Polars and pyarrow, which know nothing of lakemark: `tests/readers/check.py` as a server.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::{LazyLock, Mutex};
+
+use serde_json::{Value, json};
+
+const UNSET: &str = "LAKEMARK_READERS_PYTHON is not set, so DuckDB, Polars and pyarrow cannot read the output. \
+    Run `cargo xtask test`, or set it to a Python that has what tests/readers/requirements.txt lists.";
+
+struct Server {
+    /// Ends when its stdin does, with this process.
+    _process: Child,
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+}
+
+static SERVER: LazyLock<Mutex<Server>> = LazyLock::new(|| {
+    let python = std::env::var("LAKEMARK_READERS_PYTHON").expect(UNSET);
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/readers/check.py");
+    let mut process = Command::new(&python)
+        .args(["-B".as_ref(), script.as_os_str(), "--serve".as_ref()])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap_or_else(|error| panic!("LAKEMARK_READERS_PYTHON={python} cannot be started: {error}"));
+    let (stdin, stdout) = (process.stdin.take().unwrap(), BufReader::new(process.stdout.take().unwrap()));
+    Mutex::new(Server { _process: process, stdin, stdout })
+});
+
+/// What the readers must find.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// Exactly the reference.
+    #[default]
+    All,
+    /// A part of the reference.
+    Part,
+    /// Exactly the reference, whose columns are in part `key=value` folders.
+    Partitioned,
+}
+
+/// Compares the plain directory `out` with the Parquet file `reference`, with all readers.
+#[track_caller]
+pub(crate) fn check(out: &Path, reference: &Path, wanted: Wanted) {
+    assert!(std::env::var_os("LAKEMARK_READERS_PYTHON").is_some(), "{UNSET}");
+    let (sub, partitioned) = (wanted == Wanted::Part, wanted == Wanted::Partitioned);
+    let request = json!({ "out": out, "reference": reference, "sub": sub, "partitioned": partitioned });
+    let answer = {
+        let mut server = SERVER.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        writeln!(server.stdin, "{request}").unwrap();
+        let mut line = String::new();
+        server.stdout.read_line(&mut line).unwrap();
+        line
+    };
+    let answer: Value = serde_json::from_str(&answer).unwrap_or_else(|_| panic!("check.py answered {answer:?}"));
+    assert_eq!(answer["ok"], true, "readers disagree about {}: {}", out.display(), answer["why"]);
+    assert_eq!(answer["rows"].as_object().map(|rows| rows.len()), Some(4), "not every reader read it: {answer}");
+}

@@ -1,0 +1,414 @@
+//! Hand-over to a directory: what becomes visible, when, and what a crash at each point leaves.
+
+use std::fs;
+
+use async_trait::async_trait;
+use lakemark::store::Manifest;
+use lakemark::{
+    Binding, CheckpointState, CheckpointStore, Committed, Counts, DirectorySink, ErrorKind, Fitness, OutputFile,
+    Result, Sink, StoreId,
+};
+use rstest::rstest;
+
+use crate::harness::{
+    Site, check_i5, done, newest, next, results, seen_done, takeover, whole, with_sink, work, work_left, write_staged,
+};
+
+fn totals(committed: &[Committed]) -> (u64, u64, u64) {
+    (
+        committed.iter().map(|c| c.checkpoints).sum(),
+        committed.iter().map(|c| c.files).sum(),
+        committed.iter().map(|c| c.rows).sum(),
+    )
+}
+
+/// Where a driver dies inside a commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Dies {
+    /// The intent is durable, nothing is visible.
+    BeforePublish,
+    /// Everything is visible, `done` is not written.
+    AfterPublish,
+    /// So many of the files are visible.
+    After(usize),
+}
+
+#[derive(Debug)]
+struct DyingSink(DirectorySink, Dies);
+
+#[async_trait]
+impl Sink for DyingSink {
+    fn binding(&self) -> Binding {
+        self.0.binding()
+    }
+
+    async fn check(&self, manifest: Option<&Manifest>) -> Result<()> {
+        self.0.check(manifest).await
+    }
+
+    async fn bind(&self, store: StoreId) -> Result<()> {
+        self.0.bind(store).await
+    }
+
+    async fn fitness(&self, file: &OutputFile) -> Result<Fitness> {
+        self.0.fitness(file).await
+    }
+
+    async fn publish(&self, files: &[OutputFile]) -> Result<Vec<String>> {
+        let most = match self.1 {
+            Dies::BeforePublish => 0,
+            Dies::After(n) => n,
+            Dies::AfterPublish => files.len(),
+        };
+        self.0.publish(&files[..most]).await?;
+        Err(lakemark::Error::new(ErrorKind::Unavailable, "the driver died"))
+    }
+}
+
+/// A site with `paths` sealed and a driver that died inside their commit.
+async fn died(paths: &[&str], dies: Dies) -> Site {
+    let site = Site::quick();
+    let run = site.begin().await;
+    work_left(&run, &site.sink(), paths).await.unwrap();
+    let dying = DyingSink(site.sink(), dies);
+    assert_eq!(run.commit(Some(&dying)).await.unwrap_err().to_string(), "the driver died");
+    site
+}
+
+/// The staged file of `path`.
+fn staged(site: &Site, path: &str) -> std::path::PathBuf {
+    let wanted = format!("result of {path}");
+    let files = fs::read_dir(site.staged()).unwrap().map(|entry| entry.unwrap().path());
+    files.into_iter().find(|file| fs::read_to_string(file).unwrap() == wanted).unwrap()
+}
+
+#[tokio::test]
+async fn what_is_staged_becomes_visible_with_the_commit_and_not_before() {
+    let site = Site::quick();
+    let (sink, run) = (site.sink(), site.begin().await);
+    work_left(&run, &sink, &["a", "b", "c"]).await.unwrap();
+    // An attempt that never sealed.
+    let _ = write_staged(&run, &sink, next(&run), "", "half a result").unwrap();
+    run.fold().await.unwrap();
+    assert!(site.visible().is_empty(), "nothing but committed output is under the root");
+    let committed = run.commit(Some(&sink)).await.unwrap();
+    assert_eq!((committed.len(), totals(&committed)), (1, (3, 3, 3)));
+    assert!(committed[0].missing.is_empty());
+    assert_eq!(site.visible(), results(&["a", "b", "c"]));
+    sink.check(Some(&newest(&site.store()).await)).await.unwrap();
+
+    // I7, R72: a further commit is of the new work only.
+    work_left(&run, &sink, &["a", "d"]).await.unwrap();
+    assert_eq!(run.get_checkpointed_files().await.unwrap().len(), 1);
+    let committed = run.commit(Some(&sink)).await.unwrap();
+    assert_eq!((committed[0].n, totals(&committed)), (2, (1, 1, 1)));
+    run.close().await.unwrap();
+    assert_eq!(site.visible(), results(&["a", "b", "c", "d"]));
+
+    let run = site.begin().await;
+    assert!(run.commit(Some(&sink)).await.unwrap().is_empty(), "committed checkpoints contribute keys, never files");
+    run.close().await.unwrap();
+    assert_eq!(seen_done(&site.store()).await, ["a", "b", "c", "d"]);
+    let manifest = newest(&site.store()).await;
+    assert_eq!((manifest.commits.last, manifest.commits.files, manifest.commits.rows), (2, 4, 4));
+}
+
+/// R58: the run that finds everything done still finishes the commit.
+#[rstest]
+#[case::before_publish(Dies::BeforePublish)]
+#[case::amid_publish(Dies::After(1))]
+#[case::after_publish(Dies::AfterPublish)]
+#[tokio::test]
+async fn r58_an_open_intent_is_rolled_forward_by_the_next_run(#[case] dies: Dies) {
+    let site = died(&["a", "b", "c"], dies).await;
+    let view = site.store().read().await.unwrap();
+    assert!(view.needs_epoch());
+    let sink = site.sink();
+    sink.check(view.head.as_ref().map(|head| &head.manifest)).await.unwrap();
+    let run = site.begin().await;
+    work_left(&run, &sink, &["a", "b", "c", "d"]).await.unwrap();
+    let committed = run.commit(Some(&sink)).await.unwrap();
+    let of: Vec<_> = committed.iter().map(|c| (c.n, c.files)).collect();
+    assert_eq!(of, [(1, 3), (2, 1)], "the old intent unchanged, then the new work");
+    run.close().await.unwrap();
+    assert_eq!(site.visible(), results(&["a", "b", "c", "d"]));
+    let manifest = newest(&site.store()).await;
+    assert_eq!((manifest.commits.files, manifest.commits.open), (4, None));
+}
+
+#[rstest]
+#[case::deleted(|file: &std::path::Path| fs::remove_file(file).unwrap())]
+#[case::truncated(|file: &std::path::Path| fs::write(file, "re").unwrap())]
+#[case::emptied(|file: &std::path::Path| fs::write(file, "").unwrap())]
+#[tokio::test]
+async fn a_file_lost_after_the_intent_withdraws_exactly_its_checkpoint(
+    #[case] lose: fn(&std::path::Path),
+    #[values(true, false)] sealed_twice: bool,
+) {
+    let site = died(&["a", "b", "c"], Dies::BeforePublish).await;
+    let lost = staged(&site, "b");
+    lose(&lost);
+    let (sink, run) = (site.sink(), site.begin().await);
+    let committed = run.commit(Some(&sink)).await.unwrap();
+    assert_eq!((committed.len(), totals(&committed)), (1, (2, 2, 2)));
+    assert_eq!(committed[0].missing, [lost.file_name().unwrap().to_str().unwrap()]);
+    assert_eq!(site.visible(), results(&["a", "c"]));
+    assert!(!lost.exists(), "what is unfit is out of staging: a stalled driver cannot publish it");
+    assert_eq!(seen_done(&site.store()).await, ["a", "c"], "exactly its atoms are undone");
+    let states: Vec<_> = run.list_checkpoints().await.unwrap().iter().map(|c| c.state).collect();
+    use CheckpointState::{Committed, Withdrawn};
+    assert_eq!(states, [Committed(1), Withdrawn, Committed(1)]);
+    let manifest = newest(&site.store()).await;
+    assert_eq!((manifest.commits.files, manifest.commits.rows), (2, 2));
+    sink.check(Some(&manifest)).await.unwrap();
+    // Done again, it is there once; also by a later run.
+    let run = if sealed_twice {
+        run
+    } else {
+        run.close().await.unwrap();
+        site.begin().await
+    };
+    work_left(&run, &sink, &["a", "b", "c"]).await.unwrap();
+    assert_eq!(totals(&run.commit(Some(&sink)).await.unwrap()), (1, 1, 1));
+    run.close().await.unwrap();
+    assert_eq!(site.visible(), results(&["a", "b", "c"]));
+}
+
+#[rstest]
+#[case::one(&["b"], &["a", "c"])]
+#[case::all(&["a", "b", "c"], &[])]
+#[tokio::test]
+async fn files_lost_before_the_intent_are_withdrawn_before_it(#[case] lost: &[&str], #[case] kept: &[&str]) {
+    let site = Site::quick();
+    let run = site.begin().await;
+    work_left(&run, &site.sink(), &["a", "b", "c"]).await.unwrap();
+    drop(run);
+    for path in lost {
+        fs::remove_file(staged(&site, path)).unwrap();
+    }
+    let (sink, run) = (site.sink(), site.begin().await);
+    let committed = run.commit(Some(&sink)).await.unwrap();
+    assert!(committed.iter().all(|c| c.missing.is_empty()), "they are not in the intent: {committed:?}");
+    assert_eq!(totals(&committed).1, kept.len() as u64);
+    assert_eq!(site.visible(), results(kept));
+    assert_eq!(seen_done(&site.store()).await, kept, "durable, whether or not something was committed");
+    work_left(&run, &sink, &["a", "b", "c"]).await.unwrap();
+    run.commit(Some(&sink)).await.unwrap();
+    run.close().await.unwrap();
+    assert_eq!(site.visible(), results(&["a", "b", "c"]));
+    let view = site.store().read().await.unwrap();
+    check_i5(&view.live);
+    assert_eq!(view.head.unwrap().manifest.commits.files, 3);
+}
+
+#[tokio::test]
+async fn publishing_is_idempotent_also_when_two_do_it_at_once() {
+    let site = Site::quick();
+    let (sink, run) = (site.sink(), site.begin().await);
+    work_left(&run, &sink, &["a", "b", "c", "d", "e"]).await.unwrap();
+    let files = run.get_checkpointed_files().await.unwrap();
+    let stalled = site.sink();
+    for outcome in futures::future::join_all((0..4).map(|_| stalled.publish(&files))).await {
+        assert!(outcome.unwrap().is_empty());
+    }
+    assert!(sink.publish(&files).await.unwrap().is_empty());
+    assert_eq!(totals(&run.commit(Some(&sink)).await.unwrap()), (5, 5, 5));
+    assert!(stalled.publish(&files).await.unwrap().is_empty(), "a stalled driver wakes up after the commit");
+    run.close().await.unwrap();
+    assert_eq!(site.visible(), results(&["a", "b", "c", "d", "e"]));
+}
+
+/// R47, R49.
+#[tokio::test]
+async fn r47_checkpoints_without_files_are_committed_too() {
+    let site = Site::quick();
+    let (sink, run) = (site.sink(), site.begin().await);
+    let _ = crate::harness::seal(&run, vec![whole("all filtered away")]).await.unwrap();
+    let committed = run.commit(Some(&sink)).await.unwrap();
+    assert_eq!(totals(&committed), (1, 0, 0));
+    run.close().await.unwrap();
+    assert!(site.visible().is_empty());
+    let view = site.store().read().await.unwrap();
+    assert!(!view.needs_epoch());
+    assert_eq!(done(&view.live), ["all filtered away"]);
+}
+
+/// R71: a seal that comes after the intent waits for the next commit.
+#[tokio::test]
+async fn r71_a_late_seal_is_not_part_of_the_commit_that_was_decided() {
+    let site = Site::quick();
+    let (sink, run) = (site.sink(), site.begin().await);
+    let _ = work(&run, &sink, "a").await.unwrap();
+    let dying = DyingSink(site.sink(), Dies::BeforePublish);
+    assert!(run.commit(Some(&dying)).await.is_err());
+    let _ = work(&run, &sink, "b").await.unwrap();
+    let committed = run.commit(Some(&sink)).await.unwrap();
+    assert_eq!(committed.iter().map(|c| (c.n, c.files)).collect::<Vec<_>>(), [(1, 1), (2, 1)]);
+    run.close().await.unwrap();
+    assert_eq!(site.visible(), results(&["a", "b"]));
+}
+
+/// R75: one name in two seals is corruption, found before anything is decided.
+#[tokio::test]
+async fn r75_a_file_is_named_once() {
+    let site = Site::quick();
+    let (sink, run) = (site.sink(), site.begin().await);
+    let id = next(&run);
+    let output = write_staged(&run, &sink, id, "", "x").unwrap();
+    run.stage_keys(id, vec![whole("a")]).unwrap();
+    run.stage_files(id, Box::pin(async move { Ok(vec![output.clone(), output]) })).unwrap();
+    assert!(run.checkpoint(id, Counts::default()).await.is_ok());
+    assert_eq!(run.commit(Some(&sink)).await.unwrap_err().kind(), ErrorKind::Corrupt);
+    assert!(site.visible().is_empty());
+    assert_eq!(newest(&site.store()).await.commits.last, 0);
+}
+
+/// A seal may name only files of its own attempt.
+#[tokio::test]
+async fn a_seal_that_names_anothers_file_is_not_written() {
+    let site = Site::quick();
+    let (sink, run) = (site.sink(), site.begin().await);
+    let theirs = write_staged(&run, &sink, next(&run), "", "x").unwrap();
+    let id = next(&run);
+    run.stage_files(id, Box::pin(async move { Ok(vec![theirs]) })).unwrap();
+    assert_eq!(run.checkpoint(id, Counts::default()).await.unwrap_err().kind(), ErrorKind::Corrupt);
+    assert!(run.list_checkpoints().await.unwrap().is_empty());
+    run.close().await.unwrap();
+}
+
+async fn refused(sink: &DirectorySink, manifest: Option<&Manifest>) -> String {
+    let error = sink.check(manifest).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+    assert!(!error.ways().is_empty() && error.place().is_some(), "{error}");
+    error.to_string()
+}
+
+#[tokio::test]
+async fn a_destination_with_foreign_files_is_refused() {
+    let site = Site::quick();
+    fs::create_dir_all(site.at("out/x=1")).unwrap();
+    site.sink().check(None).await.unwrap(); // Empty folders hold nothing.
+    fs::write(site.at("out/x=1/data.parquet"), "theirs").unwrap();
+    assert!(refused(&site.sink(), None).await.contains("data.parquet"));
+    let site = Site::quick();
+    fs::write(site.at("out"), "a file").unwrap();
+    refused(&site.sink(), None).await;
+}
+
+#[tokio::test]
+async fn a_destination_of_another_store_is_refused() {
+    let site = Site::quick();
+    let run = site.begin().await;
+    let (sink, mine) = (site.sink(), newest(&site.store()).await);
+    sink.check(Some(&mine)).await.unwrap();
+    sink.bind(mine.store).await.unwrap(); // Again: a no-op.
+    run.close().await.unwrap();
+    refused(&sink, None).await;
+    let other = Site::quick();
+    let run = other.store().begin(takeover()).await.unwrap();
+    let theirs = newest(&other.store()).await;
+    assert!(refused(&sink, Some(&theirs)).await.contains(&mine.store.to_string()));
+    // Two new stores looked at the empty destination at the same time: the second to bind is refused.
+    let error = sink.bind(theirs.store).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+    run.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn of_stores_that_bind_one_destination_at_once_one_wins() {
+    let site = Site::quick();
+    let sink = site.sink();
+    let ids: Vec<StoreId> = (0..8).map(|_| StoreId::random()).collect();
+    let bound = futures::future::join_all(ids.iter().map(|id| sink.bind(*id))).await;
+    assert_eq!(bound.iter().filter(|outcome| outcome.is_ok()).count(), 1, "{bound:?}");
+    assert_eq!(fs::read_dir(site.at("out.lakemark")).unwrap().count(), 2, "staging and one binding");
+}
+
+#[tokio::test]
+async fn a_destination_whose_files_were_deleted_by_hand_is_refused() {
+    let site = Site::quick();
+    let (sink, run) = (site.sink(), site.begin().await);
+    work_left(&run, &sink, &["a", "b"]).await.unwrap();
+    run.commit(Some(&sink)).await.unwrap();
+    run.close().await.unwrap();
+    let manifest = newest(&site.store()).await;
+    let a_file = fs::read_dir(site.at("out/d=1")).unwrap().next().unwrap().unwrap().path();
+    fs::remove_file(a_file).unwrap();
+    assert!(refused(&sink, Some(&manifest)).await.contains("1 of the 2"));
+    // Gone with its binding: a new directory of the same name.
+    fs::remove_dir_all(site.at("out")).unwrap();
+    fs::remove_file(site.at("out.lakemark/binding.json")).unwrap();
+    assert!(refused(&sink, Some(&manifest)).await.contains("binding"));
+}
+
+#[tokio::test]
+async fn a_store_of_another_destination_refuses_this_one() {
+    let site = Site::quick();
+    site.begin().await.close().await.unwrap();
+    let elsewhere = DirectorySink::open("parquet", site.at("elsewhere").to_str().unwrap()).unwrap();
+    let error = site.store().begin(with_sink(&elsewhere)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+    assert_eq!(site.store().begin(takeover()).await.unwrap_err().kind(), ErrorKind::Refused, "nor none");
+}
+
+/// A commit into any other sink than the store's own would mark as visible what is not.
+#[tokio::test]
+async fn a_commit_goes_to_the_recorded_destination_or_nowhere() {
+    let site = died(&["a"], Dies::BeforePublish).await;
+    let run = site.begin().await;
+    let elsewhere = DirectorySink::open("parquet", site.at("elsewhere").to_str().unwrap()).unwrap();
+    for wrong in [None, Some(&elsewhere as &dyn Sink)] {
+        let error = run.commit(wrong).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+    }
+    let ids: Vec<_> = run.list_checkpoints().await.unwrap().iter().map(|c| c.id).collect();
+    assert_eq!(run.mark_committed(&ids).await.unwrap_err().kind(), ErrorKind::Refused);
+    assert!(newest(&site.store()).await.commits.open.is_some(), "the intent stays open");
+    run.commit(Some(&site.sink())).await.unwrap();
+    run.close().await.unwrap();
+    assert_eq!(site.visible(), results(&["a"]));
+}
+
+#[tokio::test]
+async fn a_file_of_another_size_in_the_way_is_for_a_person_to_decide() {
+    let site = died(&["a", "b"], Dies::AfterPublish).await;
+    let visible = fs::read_dir(site.at("out/d=1")).unwrap().next().unwrap().unwrap().path();
+    fs::write(&visible, "changed by hand").unwrap();
+    let (sink, run) = (site.sink(), site.begin().await);
+    let error = run.commit(Some(&sink)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::CannotDecide, "{error}");
+    assert!(error.to_string().contains(visible.to_str().unwrap()));
+    // Its way on works.
+    fs::rename(&visible, site.at("aside")).unwrap();
+    assert_eq!(totals(&run.commit(Some(&sink)).await.unwrap()), (1, 1, 1));
+    work_left(&run, &sink, &["a", "b"]).await.unwrap();
+    run.commit(Some(&sink)).await.unwrap();
+    run.close().await.unwrap();
+    assert_eq!(site.visible(), results(&["a", "b"]));
+}
+
+/// R53: what an attempt left that lost its task is removed by exact name only.
+#[tokio::test]
+async fn r53_removing_staged_files_takes_exact_names_only() {
+    let site = Site::quick();
+    let (sink, run) = (site.sink(), site.begin().await);
+    let mine = write_staged(&run, &sink, next(&run), "", "mine").unwrap();
+    let similar = site.staged().join(format!("{}0", mine.name));
+    fs::write(&similar, "theirs").unwrap();
+    sink.remove_staged(std::slice::from_ref(&mine));
+    assert!(!site.staged().join(&mine.name).exists() && similar.exists());
+    sink.remove_staged(&[mine]); // Again: nothing to do.
+    run.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_staged_file_that_is_not_finished_is_gone() {
+    let site = Site::quick();
+    let sink = site.sink();
+    sink.prepare().unwrap();
+    drop(sink.create("x").unwrap());
+    assert_eq!(fs::read_dir(site.staged()).unwrap().count(), 0);
+    let file = sink.create("x").unwrap();
+    assert!(sink.create("x").is_err(), "nothing is overwritten");
+    assert_eq!(file.finish().unwrap(), 0);
+}

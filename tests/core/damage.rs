@@ -1,0 +1,194 @@
+//! Objects that are damaged, missing, foreign or from the future (R62, R82-R85, R124).
+
+use lakemark::{ErrorKind, ObjectCheckpointStore};
+use rstest::rstest;
+
+use crate::fault_store::FaultStore;
+use crate::harness::{faulty, get, names, put, seal, seen_done, takeover, whole};
+
+/// A store with a folded segment, a loose seal, and an intent that is open on a commit object.
+async fn lived_in() -> (FaultStore, ObjectCheckpointStore) {
+    use crate::fault_store::{Act, Failure, Op, When};
+    let (faults, store) = faulty();
+    let run = store.begin(takeover()).await.unwrap();
+    let _ = seal(&run, vec![whole("a")]).await.unwrap();
+    {
+        let is_done = |path: &str| path == "manifests/00000000000000000003.json";
+        let _crash = faults.plant(Op::Put, is_done, When::Always, Act::Fail(Failure::Denied));
+        assert!(run.commit(None).await.is_err(), "stopped between intent and done");
+    }
+    let _ = seal(&run, vec![whole("b")]).await.unwrap();
+    drop(run);
+    (faults, store)
+}
+
+async fn object(faults: &FaultStore, folder: &str) -> String {
+    names(faults).await.into_iter().rfind(|name| name.contains(folder)).unwrap()
+}
+
+#[rstest]
+#[tokio::test]
+async fn r82_damage_is_corrupt_and_named(
+    #[values("manifests/", "segments/", "/seals/", "commits/")] folder: &str,
+    #[values("flip", "empty", "half", "other")] damage: &str,
+) {
+    let (faults, store) = lived_in().await;
+    let name = object(&faults, folder).await;
+    let sound = get(&faults, &name).await;
+    let middle = sound.len() / 2;
+    let damaged = match damage {
+        "flip" => {
+            let mut bytes = sound.clone();
+            bytes[middle] ^= 1;
+            bytes
+        }
+        "empty" => Vec::new(),
+        "half" => sound[..middle].to_vec(),
+        _ => b"{}".to_vec(),
+    };
+    put(&faults, &name, damaged).await;
+    let before = names(&faults).await;
+    let error = if folder == "commits/" {
+        assert!(store.read().await.is_ok(), "planning does not need the commit object");
+        let run = store.begin(takeover()).await.unwrap();
+        let error = run.commit(None).await.unwrap_err();
+        assert!(run.commit(None).await.is_err(), "it stays so");
+        error
+    } else {
+        let error = store.read().await.unwrap_err();
+        assert_eq!(store.begin(takeover()).await.unwrap_err().kind(), ErrorKind::Corrupt);
+        assert_eq!(names(&faults).await, before, "nothing was written");
+        error
+    };
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    assert_eq!(error.place(), Some(format!("memory://x/store/{name}").as_str()), "{error}");
+    // R83: the rest of the store is usable once the object is back.
+    put(&faults, &name, sound).await;
+    assert_eq!(seen_done(&store).await, ["a", "b"]);
+    let run = store.begin(takeover()).await.unwrap();
+    let committed: u64 = run.commit(None).await.unwrap().iter().map(|c| c.checkpoints).sum();
+    assert_eq!(committed, 2);
+    run.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_missing_commit_object_is_corrupt_and_named() {
+    use object_store::ObjectStoreExt;
+    let (faults, store) = lived_in().await;
+    let name = object(&faults, "commits/").await;
+    faults.delete(&name.as_str().into()).await.unwrap();
+    let run = store.begin(takeover()).await.unwrap();
+    let error = run.commit(None).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    assert!(error.place().unwrap().ends_with(&name), "{error}");
+}
+
+/// I6: an intent is of exactly its set; a sound commit object of another set is as bad as a damaged one.
+#[tokio::test]
+async fn i6_a_commit_object_of_another_set_is_corrupt() {
+    let (faults, store) = lived_in().await;
+    let name = object(&faults, "commits/").await;
+    let (others, other) = faulty();
+    let run = other.begin(takeover()).await.unwrap();
+    for path in ["a", "b"] {
+        let _ = seal(&run, vec![whole(path)]).await.unwrap();
+    }
+    assert_eq!(run.commit(None).await.unwrap()[0].checkpoints, 2);
+    let theirs = get(&others, &object(&others, "commits/").await).await;
+    put(&faults, &name, theirs).await;
+    let run = store.begin(takeover()).await.unwrap();
+    let error = run.commit(None).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    assert!(error.place().unwrap().ends_with(&name), "{error}");
+}
+
+#[tokio::test]
+async fn a_seal_at_another_ones_name_is_corrupt() {
+    let (faults, store) = lived_in().await;
+    let name = object(&faults, "/seals/").await;
+    let copy = name.replace("0000000001.0000", "0000000007.0000");
+    assert_ne!(name, copy);
+    put(&faults, &copy, get(&faults, &name).await).await;
+    let error = store.read().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    assert!(error.place().unwrap().ends_with(&copy), "{error}");
+}
+
+/// R124.
+#[rstest]
+#[case::manifest("manifests/", "manifest")]
+#[case::seal("/seals/", "seal")]
+#[tokio::test]
+async fn r124_a_newer_format_is_incompatible(#[case] folder: &str, #[case] kind: &str) {
+    let (faults, store) = lived_in().await;
+    let name = object(&faults, folder).await;
+    put(&faults, &name, format!(r#"{{"lakemark":"{kind}","format":2,"anything":[]}}"#)).await;
+    for error in [store.read().await.unwrap_err(), store.begin(takeover()).await.unwrap_err()] {
+        assert_eq!(error.kind(), ErrorKind::Incompatible, "{error}");
+        assert!(error.place().unwrap().ends_with(&name), "{error}");
+    }
+}
+
+/// R85.
+#[tokio::test]
+async fn r85_foreign_objects_mean_nothing_and_are_listed() {
+    let (faults, store) = lived_in().await;
+    assert!(store.unknown_objects().await.unwrap().is_empty());
+    let foreign = [
+        ".DS_Store",
+        "backup.parquet",
+        "epochs/0000000001/seals/00000/0000000001.0000.json.bak",
+        "epochs/0000000001/seals/00000/x.json",
+        "epochs/0000000001/seals/00009/0000000001.0000.json",
+        "manifests/00000000000000000099.json.tmp",
+        "manifests/99.json",
+        "notes.txt",
+        "segments/old.parquet",
+    ];
+    for name in foreign {
+        put(&faults, name, "no object of ours").await;
+    }
+    assert_eq!(seen_done(&store).await, ["a", "b"]);
+    let run = store.begin(takeover()).await.unwrap();
+    assert_eq!(run.commit(None).await.unwrap().len(), 2);
+    run.close().await.unwrap();
+    let mut unknown = store.unknown_objects().await.unwrap();
+    unknown.sort_unstable();
+    assert_eq!(unknown, foreign);
+}
+
+/// R62: a store whose chain is lost is never begun anew.
+#[rstest]
+#[case::foreign("notes.txt")]
+#[case::ours("epochs/0000000001/seals/00000/0000000001.0000.json")]
+#[tokio::test]
+async fn r62_objects_without_a_manifest_are_no_new_store(#[case] name: &str) {
+    let (faults, store) = faulty();
+    put(&faults, name, "x").await;
+    for error in [store.read().await.unwrap_err(), store.begin(takeover()).await.unwrap_err()] {
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+        assert!(error.to_string().contains(name), "{error}");
+    }
+    assert_eq!(names(&faults).await, [name]);
+}
+
+#[tokio::test]
+async fn r62_a_chain_that_vanishes_under_a_run_stops_it() {
+    use object_store::ObjectStoreExt;
+    let (faults, store) = lived_in().await;
+    let run = store.begin(takeover()).await.unwrap();
+    for name in names(&faults).await.iter().filter(|name| name.starts_with("manifests/")) {
+        faults.delete(&name.as_str().into()).await.unwrap();
+    }
+    assert_eq!(seal(&run, vec![whole("c")]).await.unwrap_err().kind(), ErrorKind::Corrupt);
+    assert!(store.begin(takeover()).await.is_err());
+}
+
+#[tokio::test]
+async fn a_probe_left_by_a_crash_is_no_store() {
+    let (faults, store) = faulty();
+    put(&faults, "probes/0123456789abcdef", "x").await;
+    let run = store.begin(takeover()).await.unwrap();
+    assert_eq!(run.worker().epoch().0, 1);
+    run.close().await.unwrap();
+}

@@ -1,0 +1,34 @@
+//! Scenarios of the core: the store, its epochs, commits, planning, and what faults and power cuts do to them.
+
+#![allow(clippy::unwrap_used)]
+
+#[path = "core/commits.rs"]
+mod commits;
+#[path = "core/contract.rs"]
+mod contract;
+#[path = "core/damage.rs"]
+mod damage;
+#[path = "core/epochs.rs"]
+mod epochs;
+#[path = "core/example.rs"]
+mod example;
+#[path = "core/fault_store.rs"]
+mod fault_store;
+#[path = "core/faults.rs"]
+mod faults;
+#[path = "core/growth.rs"]
+mod growth;
+#[path = "core/harness.rs"]
+mod harness;
+#[path = "core/lake.rs"]
+mod lake;
+#[path = "core/model.rs"]
+mod model;
+#[path = "core/power_loss.rs"]
+mod power_loss;
+#[path = "core/pruning.rs"]
+mod pruning;
+#[path = "core/source_plan.rs"]
+mod source_plan;
+#[path = "core/tasks.rs"]
+mod tasks;
