@@ -1,7 +1,7 @@
 //! The checkpoint store: a chain of manifests, seals, segments and commit objects on any object store.
 //!
-//! In layers: [`Medium`](medium::Medium) (objects by name), [`Chain`](chain::Chain) (versions),
-//! [`ObjectCheckpointStore`] (state, read-only), and, once an epoch is won, [`Run`](crate::Run).
+//! In layers: `Medium` (objects by name), `Chain` (versions), [`ObjectCheckpointStore`] (state, read-only), and, once an
+//! epoch is won, [`Run`](crate::Run).
 
 pub(crate) mod chain;
 pub(crate) mod checkpoint;
