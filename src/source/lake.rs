@@ -214,7 +214,7 @@ impl Lake {
                 spawn_blocking(asked).await.map_err(|e| self.stopped(path, e))?
             }
             Access::Objects(store) => match store.head(&objects::key(self.root(), path)?.unwrap_or_default()).await {
-                Ok(object) => Ok(Some(objects::version(self.root(), path, &object))),
+                Ok(object) => Ok(Some(objects::object_version(self.root(), path, &object))),
                 Err(object_store::Error::NotFound { .. }) => Ok(None),
                 Err(e) => Err(objects::failed(self.root(), path, e)),
             },

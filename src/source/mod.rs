@@ -18,5 +18,6 @@ pub use counters::{SourceCounters, SourceRequests};
 pub use footer::{Footer, FooterRead};
 pub use lake::Lake;
 pub use listing::{Listing, Unusable, unsettled};
+pub use objects::object_version;
 pub use pinned::PinnedReader;
 pub use select::{Pattern, Select};

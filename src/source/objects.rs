@@ -79,14 +79,14 @@ impl Objects<'_> {
             end += 1;
         }
         if self.select.accepts(path) {
-            found.files.push(version(self.root, path, object));
+            found.files.push(object_version(self.root, path, object));
         }
     }
 }
 
-/// The version of an object. object_store makes etags for files on disks out of their inodes, which a copy or a restore
+/// The version of the object at `path` below `root`. object_store makes etags for files on disks out of their inodes, which a copy or a restore
 /// changes (R10): they are no token.
-pub(super) fn version(root: &Root, path: &str, object: &ObjectMeta) -> FileVersion {
+pub fn object_version(root: &Root, path: &str, object: &ObjectMeta) -> FileVersion {
     let mut file = FileVersion::new(path, object.size);
     if let Some(etag) = object.e_tag.as_deref().filter(|_| !root.is_local()) {
         file = file.with_etag(etag);

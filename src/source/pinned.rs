@@ -271,7 +271,7 @@ async fn why(lake: &Lake, file: &FileVersion, error: object_store::Error) -> Sto
 }
 
 fn is_planned(lake: &Lake, file: &FileVersion, answer: &ObjectMeta) -> bool {
-    let seen = objects::version(lake.root(), &file.path, answer);
+    let seen = objects::object_version(lake.root(), &file.path, answer);
     match (&file.etag, &seen.etag) {
         // Some servers quote an etag in one kind of answer only.
         (Some(planned), Some(seen_etag)) => {

@@ -14,7 +14,7 @@ use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::{SessionState, SessionStateBuilder};
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::empty::EmptyExec;
-use lakemark::{Error, ErrorKind, FileVersion, Lake, Listing, Result, Root, Select};
+use lakemark::{Error, ErrorKind, FileVersion, Lake, Listing, Result, Root, Select, object_version};
 use object_store::ObjectMeta;
 
 use crate::errors::from_datafusion;
@@ -195,19 +195,11 @@ fn shared_folder<'a>(keys: &[&'a str], partitions: usize) -> &'a str {
     shared
 }
 
-/// The version of an object below `root`, as [`Lake`] would list it: on a disk size and mtime are the token, since the
-/// etags made of inodes change with a copy.
+/// The version of an object below `root`, as [`Lake`] would list it.
 fn version(root: &Root, object: &ObjectMeta) -> FileVersion {
     let key = object.location.as_ref();
     let path = key.strip_prefix(root.prefix()).unwrap_or(key).trim_start_matches('/');
-    let mut file = FileVersion::new(path, object.size);
-    if let Some(etag) = object.e_tag.as_deref().filter(|_| !root.is_local()) {
-        file = file.with_etag(etag);
-    }
-    match object.last_modified.timestamp_nanos_opt() {
-        Some(mtime) => file.with_mtime(mtime),
-        None => file,
-    }
+    object_version(root, path, object)
 }
 
 #[cfg(test)]
