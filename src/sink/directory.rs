@@ -151,14 +151,24 @@ impl DirectorySink {
         let Some(manifest) = manifest else { return Ok(()) };
         let stem = format!("lm-{}-", manifest.store.short());
         let present = contents.names.iter().filter(|name| name.starts_with(&stem)).count() as u64;
-        // While an intent is open a part of its files may be there: the next commit looks at each.
-        if manifest.commits.open.is_none() && present < manifest.commits.files {
-            let gone = manifest.commits.files - present;
+        let commits = &manifest.commits;
+        if present < commits.files {
+            let gone = commits.files - present;
             return Err(refuse(format!(
                 "{gone} of the {} committed files are no longer in the destination: they were deleted or moved by hand",
-                manifest.commits.files
+                commits.files
             ))
             .way("put the files back")
+            .way("fill another destination from the start, with another `store`"));
+        }
+        // While an intent is open a part of its files may be there: its commit looks at each.
+        let most = commits.files + commits.open.as_ref().map_or(0, |intent| intent.files);
+        if present > most {
+            return Err(refuse(format!(
+                "the destination has {present} files of this store, which knows of {most}: the store is older than its \
+                 destination, as after a restore from a copy"
+            ))
+            .way("restore the newest copy of the store")
             .way("fill another destination from the start, with another `store`"));
         }
         Ok(())

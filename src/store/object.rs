@@ -152,6 +152,14 @@ impl ObjectCheckpointStore {
         Ok(Arc::new(seal))
     }
 
+    /// The newest manifest, without what it names; `None` for a new store.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub async fn newest(&self) -> Result<Option<Head>> {
+        self.chain.newest().await
+    }
+
     /// The retained manifests, oldest first.
     pub async fn manifests(&self) -> Result<Vec<Manifest>> {
         Ok(self.chain.history().await?.into_iter().map(|head| head.manifest).collect())

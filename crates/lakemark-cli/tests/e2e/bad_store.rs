@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use rstest::rstest;
 
@@ -229,6 +230,24 @@ fn a_destination_that_lost_its_binding_is_refused() {
     scene.run(&[]).error(5, "Refused", &[&ALL[..], &["binding"]].concat());
     fs::rename(scene.path("aside"), &binding).unwrap();
     scene.run(&[]).nothing();
+}
+
+/// R63: a restored copy knows less than its destination holds; to go on from it would do work twice.
+#[test]
+fn a_store_that_is_older_than_its_destination_is_refused() {
+    let mut scene = Scene::small();
+    scene.run(&[]).done();
+    let (store, older, newer) = (scene.store(), scene.path("older"), scene.path("newer"));
+    assert!(Command::new("cp").arg("-a").args([&store, &older]).status().unwrap().success());
+    scene.lake.put_singles("new", 1, 20);
+    scene.run(&[]).done();
+    fs::rename(&store, &newer).unwrap();
+    fs::rename(&older, &store).unwrap();
+    scene.run(&[]).error(5, "Refused", &[&ALL[..], &["older than its destination"]].concat());
+    fs::remove_dir_all(&store).unwrap();
+    fs::rename(&newer, &store).unwrap();
+    scene.run(&[]).nothing();
+    scene.assert_exact_for_all();
 }
 
 /// Staged output that vanished between two runs: its work is done again, and only that.

@@ -110,13 +110,15 @@ pub(super) async fn check_places(checkpoints: &Checkpoints, view: &View, output:
         apart("destination", &sink, &format!("source `{}`", source.name), &source.lake.root().resolved())?;
     }
     apart("destination", &sink, "store", &checkpoints.store().root().resolved())?;
-    match output.sink.check(view.head.as_ref().map(|head| &head.manifest)).await {
-        // Since it was read as new, another driver may have made the store and bound the destination to it.
-        Err(refused) if view.head.is_none() => match checkpoints.store().read().await?.head {
-            Some(head) => output.sink.check(Some(&head.manifest)).await,
-            None => Err(refused),
-        },
-        checked => checked,
+    let mut head = view.head.clone();
+    loop {
+        let Err(refused) = output.sink.check(head.as_ref().map(|head| &head.manifest)).await else { return Ok(()) };
+        // Since the store was read, another driver may have made it, or committed. If not, the refusal stands.
+        let now = checkpoints.store().newest().await?;
+        if now == head {
+            return Err(refused);
+        }
+        head = now;
     }
 }
 
