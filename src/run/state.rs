@@ -390,6 +390,7 @@ impl Run {
         let absent = || files.iter().filter(|file| missing.contains(&file.name));
         let (missing_files, missing_rows) = (absent().count() as u64, absent().map(|f| f.rows).sum());
         if !withdrawn.is_empty() {
+            tracing::warn!(checkpoints = withdrawn.len(), "staged files are gone; their atoms are undone");
             let why = format!("their files were missing from commit {}", intent.n);
             self.note(state, Event::Withdrawn { checkpoints: withdrawn.clone(), why });
         }

@@ -118,6 +118,7 @@ impl DirectorySink {
 
     fn check_now(&self, manifest: Option<&Manifest>) -> Result<()> {
         let bound = self.read_binding()?;
+        self.check_one_file_system()?;
         let contents = Contents::read(&self.path)?;
         let refuse = |what: String| {
             Error::refused(what).at(&self.root).safe("nothing was changed; nothing was written to the destination")
@@ -172,6 +173,18 @@ impl DirectorySink {
             .way("fill another destination from the start, with another `store`"));
         }
         Ok(())
+    }
+
+    /// Files are renamed from the folder beside the destination into it, which works within one file system only.
+    fn check_one_file_system(&self) -> Result<()> {
+        match (device(&self.path)?, device(&self.side)?) {
+            (a, b) if a == b => Ok(()),
+            _ => Err(Error::refused("the destination and the folder beside it are on different file systems")
+                .at(format!("{} and {}", self.path.display(), self.side.display()))
+                .safe("nothing was read or written")
+                .way("write to a directory inside the file system of the destination, not to its mount point")
+                .way("if the destination is a symbolic link, give the path that it leads to")),
+        }
     }
 
     fn bind_now(&self, store: StoreId) -> Result<()> {
@@ -308,6 +321,19 @@ impl Sink for DirectorySink {
 
 fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+/// The file system of `path`, or of the nearest folder above it that exists.
+fn device(path: &Path) -> Result<u64> {
+    use std::os::unix::fs::MetadataExt;
+    for path in path.ancestors() {
+        match std::fs::metadata(path) {
+            Ok(meta) => return Ok(meta.dev()),
+            Err(error) if is_absent(&error) => {}
+            Err(error) => return Err(io_error(error, path)),
+        }
+    }
+    Ok(0)
 }
 
 fn size_of(path: &Path) -> Result<Option<u64>> {

@@ -157,6 +157,9 @@ impl TaskWriter {
             partitions.push(index);
         }
         let kept: Vec<usize> = (0..schema.fields().len()).filter(|i| !partitions.contains(i)).collect();
+        if schema.fields().is_empty() {
+            return Err(Error::invalid("the query has no columns").way("select at least one"));
+        }
         if kept.is_empty() {
             return Err(Error::invalid("every column of the output is in `partition_by`: the files would have none")
                 .way("leave at least one column out of `partition_by`"));

@@ -204,6 +204,13 @@ pub fn check_settings(
         .safe("nothing was changed")
         .way(format!("write to {}", recorded.root))
         .way("use another `store`, to fill the other destination from the start")),
+        // A new store has no sources yet.
+        (None, Some(given)) if !known.sources.is_empty() => Err(Error::refused(format!(
+            "the store was made for runs without a destination, and the job has {} {}",
+            given.kind, given.root
+        ))
+        .safe("nothing was changed; what was done without a destination has no output to commit")
+        .way("use another `store`, to fill the destination from the start")),
         (Some(recorded), None) => Err(Error::refused(format!(
             "the job has no destination, but the store belongs to {} {}",
             recorded.kind, recorded.root

@@ -35,7 +35,7 @@ impl Job {
         for source in config.tracked() {
             ctx.register_checkpointed(&checkpoints, spec(source, args)).await?;
         }
-        let query = if checkpoints.has_schemas() {
+        let query = if checkpoints.has_schemas()? {
             for source in config.sources.iter().filter(|source| source.role == Role::Lookup) {
                 register_lookup(&ctx, source).await?;
             }

@@ -42,7 +42,9 @@ impl From<lakemark::Error> for Failure {
 fn main() -> ExitCode {
     let cli = Cli::read(std::env::args_os()).unwrap_or_else(|error| error.exit());
     start_tracing(&cli.output);
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+    // More threads than tasks: functions that do not yield must not keep signals and the clock from being seen.
+    let threads = std::thread::available_parallelism().map_or(2, usize::from) + 4;
+    let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
             eprintln!("error: the runtime cannot be started: {error}");

@@ -232,9 +232,23 @@ impl Checkpoints {
         Ok(read)
     }
 
-    /// Whether every source has a schema. One has none only if it has never had a file.
-    pub fn has_schemas(&self) -> bool {
-        self.sources().iter().all(|source| source.schema.is_some())
+    /// Whether every source has a schema. No source has one when none has ever had a file: then there is nothing to do.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`], naming a source without a schema beside others that have work, or whose files vanished
+    /// while they were opened: it must not look as if there were nothing to do.
+    pub fn has_schemas(&self) -> Result<bool> {
+        let sources = self.sources();
+        let Some(without) = sources.iter().find(|source| source.schema.is_none()) else { return Ok(true) };
+        if sources.iter().all(|source| source.schema.is_none() && source.plan().files.is_empty()) {
+            return Ok(false);
+        }
+        let name = &without.name;
+        Err(Error::invalid(format!("source `{name}` has no file that can be read yet, and so no schema"))
+            .at(without.lake.root())
+            .safe("nothing was read or written")
+            .way(format!("put a file into `{name}`, then run again"))
+            .way(format!("leave `{name}` out of the query until it has one")))
     }
 
     /// The report of a run that has nothing to plan a query with: see [`has_schemas`](Self::has_schemas).

@@ -31,7 +31,7 @@ use parquet::arrow::arrow_reader::{RowSelection, RowSelector};
 
 use crate::checkpoints::{Checkpoints, Source};
 use crate::errors::to_datafusion;
-use crate::schema::{file_schema, fits};
+use crate::schema::{file_schema, fits, nulls};
 
 /// A task and the input id that its seal will have.
 #[derive(Debug, Clone)]
@@ -164,7 +164,8 @@ async fn prepare(
                 continue;
             }
         };
-        match file_schema(&footer).and_then(|schema| fits(&schema, files)) {
+        let usable_as = |schema| nulls(&footer, &schema, files).and_then(|()| fits(&schema, files));
+        match file_schema(&footer).and_then(usable_as) {
             Ok(columns) => extra += columns as u64,
             Err(why) => {
                 read.unusable.push((name().0, name().1, why));

@@ -30,11 +30,44 @@ pub(crate) fn fits(file: &Schema, table: &Schema) -> Result<usize, String> {
                     wanted.data_type()
                 ));
             }
-            Err(_) if wanted.is_nullable() => {}
-            Err(_) => return Err(format!("column `{}` is missing and cannot be null", wanted.name())),
+            Err(_) => {
+                let twin = |f: &&FieldRef| {
+                    f.name().eq_ignore_ascii_case(wanted.name()) && table.field_with_name(f.name()).is_err()
+                };
+                if let Some(twin) = file.fields().iter().find(twin) {
+                    return Err(format!(
+                        "column `{}` of the source's schema is missing, and `{}` differs from it in case only",
+                        wanted.name(),
+                        twin.name()
+                    ));
+                }
+                if !wanted.is_nullable() {
+                    return Err(format!("column `{}` is missing and cannot be null", wanted.name()));
+                }
+            }
         }
     }
-    Ok(file.fields().iter().filter(|f| table.field_with_name(f.name()).is_err()).count())
+    let extra = file.fields().iter().filter(|f| table.field_with_name(f.name()).is_err()).count();
+    if extra == file.fields().len() && !table.fields().is_empty() {
+        return Err("it has none of the source's columns".to_owned());
+    }
+    Ok(extra)
+}
+
+/// Why a file cannot be read as `table`, where its rows decide: it may have nulls in a column that cannot be null there.
+pub(crate) fn nulls(footer: &Footer, file: &Schema, table: &Schema) -> Result<(), String> {
+    let optional = |name: &str| file.field_with_name(name).is_ok_and(Field::is_nullable);
+    let required = table.fields().iter().filter(|field| !field.is_nullable() && optional(field.name()));
+    for field in required {
+        let groups = footer.metadata.row_groups().iter();
+        let mut columns = groups
+            .flat_map(|group| group.columns())
+            .filter(|column| column.column_path().parts().first() == Some(field.name()));
+        if columns.any(|column| column.statistics().and_then(|s| s.null_count_opt()) != Some(0)) {
+            return Err(format!("column `{}` may have nulls, and cannot be null in the source's schema", field.name()));
+        }
+    }
+    Ok(())
 }
 
 /// Whether every value of `from` is a value of `to`.

@@ -149,7 +149,7 @@ impl Attempt {
         let mut writer = self.writer(&stream.schema())?;
         let mut rows_out = 0;
         while let Some(batch) = stream.next().await {
-            let batch = batch.map_err(|e| from_datafusion(e, ErrorKind::Invalid, "the query failed"))?;
+            let batch = batch.map_err(|e| self.locate(from_datafusion(e, ErrorKind::Invalid, "the query failed")))?;
             rows_out += batch.num_rows() as u64;
             if let Some(writer) = &mut writer {
                 let _timer = self.write_time.timer();
@@ -192,6 +192,22 @@ impl Attempt {
                 Ok(done(seal.kind == SealKind::Sealed, seal.counts, &seal.files, &seal.outputs, read))
             }
         }
+    }
+
+    /// An error that does not say where it arose is of one of the task's files.
+    fn locate(&self, error: lakemark::Error) -> lakemark::Error {
+        let read = self.checkpoints.shared.atoms.take(self.input).unwrap_or_default();
+        if error.place().is_some() || read.files.is_empty() {
+            return error;
+        }
+        let names: Vec<_> = read.files.iter().take(3).map(|sealed| format!("`{}`", sealed.file.path)).collect();
+        let more = read.files.len().saturating_sub(names.len());
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        error
+            .at(format!("source `{}`, in {}{more}", read.files[0].source, names.join(", ")))
+            .safe("nothing of its task was sealed; what was sealed before is kept")
+            .way("mend the query, or move the file away, then run again")
+            .way("run with a small --task-bytes: fewer files share a task, so that the error names the one")
     }
 
     /// What the task's scan would have read.

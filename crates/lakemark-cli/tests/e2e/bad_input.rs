@@ -44,13 +44,43 @@ fn a_query_that_fails_on_one_row_loses_nothing_of_the_others() {
     groups[0][0].n = 4_242;
     scene.lake.put("zz.parquet", groups);
     let sql = format!("{} AND 1 / (n - 4242) < 2", super::lake::SQL);
-    let failed = scene.run(&["--sql", &sql]).error(1, "Invalid", &["ivide by zero", "  safe: "]);
+    let failed =
+        scene.run(&["--sql", &sql]).error(1, "Invalid", &["ivide by zero", "zz.parquet", "  safe: ", "  way on: "]);
     assert!(failed.count("tasks/sealed") >= 1 && failed.count("tasks/failed") == 1, "{failed}");
     assert_eq!(failed.count("commits/0/checkpoints"), failed.count("tasks/sealed"));
     scene.assert_part();
     let mended = scene.run(&[]).done();
     assert_eq!(mended.count("tasks/planned") + failed.count("tasks/sealed"), 14);
     scene.assert_exact_for_all();
+}
+
+/// R86: it must not look as if the other source had nothing to do.
+#[test]
+fn a_source_that_never_had_a_file_is_named_beside_one_that_has() {
+    let scene = Scene::small();
+    let empty = scene.path("empty");
+    fs::create_dir(&empty).unwrap();
+    let source = format!("none={}", empty.display());
+    let sql = "SELECT n FROM docs UNION ALL SELECT n FROM none";
+    let lake = format!("docs={}", scene.path("lake").display());
+    let args = ["--source", &lake, "--source", &source, "--sql", sql];
+    scene.run(&args).error(1, "Invalid", &["`none`", "no schema", "  safe: ", "  way on: "]);
+    assert!(!scene.store().exists() && !scene.out().exists());
+}
+
+/// Files are renamed into the destination, which no run can do across file systems.
+#[test]
+fn a_destination_on_another_file_system_is_refused_before_any_work() {
+    let scene = Scene::small();
+    let elsewhere = tempfile::tempdir_in("/tmp").unwrap();
+    use std::os::unix::fs::MetadataExt;
+    if fs::metadata(elsewhere.path()).unwrap().dev() == fs::metadata(scene.path("lake")).unwrap().dev() {
+        eprintln!("the temporary folders are on one file system: not tried");
+        return;
+    }
+    std::os::unix::fs::symlink(elsewhere.path(), scene.out()).unwrap();
+    scene.run(&[]).error(5, "Refused", &["different file systems", "  at: ", "  safe: ", "  way on: "]);
+    assert!(!scene.store().exists());
 }
 
 #[rstest]

@@ -189,6 +189,25 @@ fn a_file_replaced_after_planning_is_planned_again_in_the_same_run(#[case] task_
     scene.run(&[]).nothing();
 }
 
+/// A file torn while the run is on its way is named as unusable by this run, not only by the next one.
+#[rstest]
+fn a_file_torn_after_planning_is_unusable_in_the_same_run(
+    #[values("list.end", "open.after_manifest", "run.task")] stop: &str,
+    #[values(5, 500)] bytes: usize,
+    #[values("1B", "1GiB")] task_bytes: &str,
+) {
+    let mut scene = twenty_files();
+    scene.set("run.task_bytes", format!("{task_bytes:?}")).set("run.concurrency", "1");
+    let mut running = scene.start(&[], &[("LAKEMARK_STOP_AT", stop)]);
+    assert!(running.until_stopped());
+    scene.lake.put_raw("f07.parquet", &vec![0x2a; bytes]);
+    running.signal(Signal::CONT);
+    let ran = Scene::ran(&running.wait()).expect(3, "partial");
+    assert_eq!(ran.files("new"), 19, "{ran}");
+    assert_eq!(ran.report["sources"][0]["unusable"][0]["path"], "f07.parquet", "{ran}");
+    scene.assert_exact();
+}
+
 /// Replaced while it is being read: each version is in the output whole, or not at all.
 #[rstest]
 fn a_file_replaced_while_it_is_read_is_never_mixed(#[values("run.output", "run.written", "seal.before")] stop: &str) {

@@ -79,7 +79,7 @@ impl Driver<'_> {
         if !readable && !updates && !view.needs_epoch() {
             self.report.seconds.plan += plan_seconds;
             self.report.outcome = Outcome::Nothing;
-            return Ok(());
+            return self.check_roots();
         }
 
         if self.settle(&view).await? {
@@ -88,7 +88,15 @@ impl Driver<'_> {
         }
 
         let began = Instant::now();
-        let run = Arc::new(self.begin().await?);
+        let mut stop = self.stop.clone();
+        let run = tokio::select! {
+            run = self.begin() => Arc::new(run?),
+            // Perhaps waiting for another holder: nothing was taken over, nothing was changed.
+            () = stop.reached(1) => {
+                self.stopped = true;
+                return Ok(());
+            }
+        };
         let mut stale = newer_view(&run, &view).await;
         let recovered = run.recover(self.sink()).await?;
         if recovered.undone {
@@ -112,7 +120,23 @@ impl Driver<'_> {
         }
         // On a failure too: what is sealed is committed.
         let finished = self.finish(run).await;
-        worked.and(finished)
+        worked.and(finished).and_then(|()| self.check_roots())
+    }
+
+    /// When files vanished, the source's root must still be there: a directory that is gone is no empty source.
+    fn check_roots(&self) -> Result<()> {
+        for source in self.checkpoints.sources() {
+            let vanished =
+                !source.scanned().vanished.is_empty() || self.vanished.iter().any(|(s, _)| *s == source.name);
+            let gone = source.lake.root().local_path().is_some_and(|path| !path.exists());
+            if vanished && gone {
+                return Err(Error::new(ErrorKind::Unavailable, format!("source `{}` is gone", source.name))
+                    .at(source.lake.root())
+                    .safe("what was sealed before it vanished is kept")
+                    .way("put it back, then run again"));
+            }
+        }
+        Ok(())
     }
 
     fn sink(&self) -> Option<&dyn Sink> {
@@ -286,11 +310,27 @@ impl Driver<'_> {
             };
             let mut plan = plan_source(&source.name, &source.lake, &listing, &live, source.policy).await?;
             run.update_files(&source.name, std::mem::take(&mut plan.updates)).await?;
-            // The report keeps what the first plan said of these files.
+            let listed = |path: &Arc<str>| listing.files.binary_search_by(|file| file.path.cmp(path)).is_ok();
+            let gone = paths.iter().filter(|path| !listed(path));
+            self.leave_out(&TaskRead {
+                unusable: named(&source.name, std::mem::take(&mut plan.report.unusable)),
+                vanished: gone.map(|path| (Arc::clone(&source.name), Arc::clone(path))).collect(),
+                ..TaskRead::default()
+            });
+            // The report keeps what the first plan said of the others.
             plan.report = source.plan().report.clone();
             source.set_plan(plan);
         }
-        query.physical(self.checkpoints).await
+        let planned = query.physical(self.checkpoints).await?;
+        for source in self.checkpoints.sources() {
+            let scanned = source.scanned();
+            self.leave_out(&TaskRead {
+                unusable: named(&source.name, scanned.unusable),
+                vanished: scanned.vanished.into_iter().map(|path| (Arc::clone(&source.name), path)).collect(),
+                ..TaskRead::default()
+            });
+        }
+        Ok(planned)
     }
 
     fn give_up_on(&mut self, changed: &BTreeMap<Arc<str>, Vec<Arc<str>>>) {
@@ -326,6 +366,11 @@ impl Driver<'_> {
         }
         closed
     }
+}
+
+/// Unusable files in the form in which a task reports them.
+fn named(source: &Arc<str>, unusable: Vec<Unusable>) -> Vec<(Arc<str>, Arc<str>, String)> {
+    unusable.into_iter().map(|u| (Arc::clone(source), u.path.into(), u.why)).collect()
 }
 
 /// What a round left over.

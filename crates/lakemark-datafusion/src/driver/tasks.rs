@@ -67,7 +67,12 @@ pub(super) async fn run_tasks(
         };
         let out_of_grace = deadline.is_some_and(|deadline| tokio::time::Instant::now() >= deadline);
         if stop.level() >= 2 || out_of_grace {
+            // Not waited for: a function that does not yield cannot be interrupted. What is dropped seals nothing, since
+            // a task is cancelled at its next step.
+            tracing::warn!(running = running.len(), "dropping what runs; it is done again next time");
             running.abort_all();
+            running.detach_all();
+            break;
         }
         let Some(joined) = joined else { continue };
         match joined {
@@ -126,15 +131,14 @@ async fn run_task(
     let mut pause = Duration::from_millis(200);
     let mut left = options.retries;
     loop {
-        let attempt = attempt(&seal, partition, input, &context);
         let outcome = match options.task_timeout {
-            Some(limit) => match tokio::time::timeout(limit, attempt).await {
-                Ok(outcome) => outcome,
-                Err(_) => Err(Error::new(ErrorKind::Unavailable, format!("a task took longer than {limit:?}"))
+            Some(limit) => match timed(limit, &seal, partition, input, &context).await {
+                Some(outcome) => outcome,
+                None => Err(Error::new(ErrorKind::Unavailable, format!("a task took longer than {limit:?}"))
                     .safe("nothing of it was sealed; what was sealed before is kept")
                     .way("raise run.task_timeout")),
             },
-            None => attempt.await,
+            None => attempt(&seal, partition, input, &context).await,
         };
         match outcome {
             Err(error) if left > 0 && error.kind().is_retryable() => {
@@ -145,6 +149,25 @@ async fn run_task(
             }
             outcome => return outcome,
         }
+    }
+}
+
+/// One attempt on a task of its own, so that a function that does not yield cannot hold up the clock; `None` when it
+/// takes longer than `limit`, and then it is cancelled at its next step.
+async fn timed(
+    limit: Duration,
+    seal: &Arc<SealExec>,
+    partition: usize,
+    input: InputId,
+    context: &Arc<TaskContext>,
+) -> Option<Result<TaskDone>> {
+    let (seal, context) = (Arc::clone(seal), Arc::clone(context));
+    let mut alone = JoinSet::new();
+    alone.spawn(async move { attempt(&seal, partition, input, &context).await });
+    match tokio::time::timeout(limit, alone.join_next()).await {
+        Ok(Some(Ok(outcome))) => Some(outcome),
+        Ok(Some(Err(join))) if join.is_panic() => std::panic::resume_unwind(join.into_panic()),
+        Ok(_) | Err(_) => None,
     }
 }
 
