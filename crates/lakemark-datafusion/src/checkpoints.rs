@@ -140,8 +140,8 @@ pub(crate) struct Source {
 /// What the last scan of a source left out or found.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Scanned {
-    /// Files ruled out by partition values, by why they were planned.
-    pub(crate) excluded: Vec<Reason>,
+    /// Files ruled out by partition values, and why they were planned.
+    pub(crate) excluded: Vec<(Arc<str>, Reason)>,
     pub(crate) unusable: Vec<Unusable>,
     pub(crate) changed: Vec<Arc<str>>,
     pub(crate) vanished: Vec<Arc<str>>,

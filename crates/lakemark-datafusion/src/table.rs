@@ -81,7 +81,7 @@ impl CheckpointedTable {
             if keep.as_ref().is_none_or(|mask| mask.is_valid(i) && mask.value(i)) {
                 chosen.push((*file).clone());
             } else {
-                scanned.excluded.push(file.reason);
+                scanned.excluded.push((Arc::clone(&file.file.path), file.reason));
             }
         }
         Ok((chosen, scanned))

@@ -1,5 +1,6 @@
 //! From a query to tasks, without changing anything.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -135,7 +136,7 @@ fn apart(a: &str, a_root: &Root, b: &str, b_root: &Root) -> Result<()> {
 pub(super) fn check_output(query: &Query, output: Option<&Output>) -> Result<()> {
     let Some(output) = output else { return Ok(()) };
     let schema = query.logical.schema().as_arrow();
-    let mut names = std::collections::HashSet::new();
+    let mut names = HashSet::new();
     if let Some(twice) = schema.fields().iter().find(|field| !names.insert(field.name())) {
         return Err(Error::invalid(format!("the query has two columns named `{}`", twice.name()))
             .safe("nothing was read or written")
@@ -166,7 +167,16 @@ pub(crate) async fn plan_query(checkpoints: &Checkpoints, query: DataFrame, outp
     let mut warnings = Vec::new();
     for source in checkpoints.sources() {
         let plan = source.plan();
-        files.extend(plan.files.iter().cloned());
+        let scanned = source.scanned();
+        // Only what the counts call planned: not what partition values rule out or what cannot be read.
+        let left_out: HashSet<&str> = scanned
+            .excluded
+            .iter()
+            .map(|(path, _)| &**path)
+            .chain(scanned.unusable.iter().map(|unusable| unusable.path.as_str()))
+            .chain(scanned.vanished.iter().map(|path| &**path))
+            .collect();
+        files.extend(plan.files.iter().filter(|file| !left_out.contains(&*file.file.path)).cloned());
         warnings.extend(plan.warnings.iter().cloned());
     }
     Ok(Plan { report, files, warnings })
@@ -197,7 +207,7 @@ fn source_report(source: &Source) -> SourceReport {
     let plan = source.plan();
     let scanned = source.scanned();
     let mut report = plan.report.clone();
-    for reason in &scanned.excluded {
+    for (_, reason) in &scanned.excluded {
         *reason_count(&mut report, *reason) -= 1;
         report.excluded += 1;
     }
