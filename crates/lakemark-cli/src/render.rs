@@ -53,7 +53,17 @@ fn outcome_line(report: &RunReport) -> String {
     let rows = format!("{} rows in, {} rows out", report.rows.rows_in, report.rows.out);
     match report.outcome {
         Outcome::Nothing => format!("nothing to do ({seconds:.2} s)"),
+        Outcome::Done if report.tasks.planned == 0 => {
+            format!("done: no task was left; finished what earlier runs had begun ({seconds:.2} s)")
+        }
         Outcome::Done => format!("done: {tasks}, {rows} ({seconds:.2} s)"),
+        // Unusable files do not mend by themselves; tasks that were not run do.
+        Outcome::Partial if report.tasks.sealed == report.tasks.planned => {
+            let unusable: usize = report.sources.iter().map(|source| source.unusable.len()).sum();
+            format!(
+                "partial: {tasks}, {rows} ({seconds:.2} s); {unusable} unusable files are left out until they are mended"
+            )
+        }
         Outcome::Partial => format!("partial: {tasks}, {rows} ({seconds:.2} s); run again for the rest"),
         Outcome::Failed => format!("failed: {tasks}, {rows} ({seconds:.2} s)"),
         Outcome::Busy => "busy: another run holds the store".into(),

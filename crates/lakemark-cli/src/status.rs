@@ -32,6 +32,8 @@ struct Status {
     version: u64,
     epoch: u64,
     holder: Option<String>,
+    /// Whether its process has certainly ended.
+    holder_is_gone: bool,
     files: u64,
     atoms: u64,
     checkpoints: Checkpoints,
@@ -108,6 +110,7 @@ pub(crate) async fn status(args: &StatusArgs, output: &OutputArgs) -> Ended {
         version: manifest.version.0,
         epoch: manifest.epoch.0,
         holder: manifest.holder.as_ref().map(ToString::to_string),
+        holder_is_gone: manifest.holder.as_ref().is_some_and(|holder| holder.is_provably_dead()),
         files: view.live.sources().map(|source| view.live.files(source).count() as u64).sum(),
         atoms: view.live.atoms(),
         checkpoints: Checkpoints {
@@ -187,7 +190,10 @@ fn part_status(view: &View, id: CheckpointId, atoms: &str) -> PartStatus {
 }
 
 fn print(status: &Status) {
-    let holder = status.holder.as_deref().unwrap_or("nobody: the epoch is closed");
+    let mut holder = status.holder.clone().unwrap_or_else(|| "nobody: the epoch is closed".to_owned());
+    if status.holder_is_gone {
+        holder.push_str(", whose process is gone: the next run takes over");
+    }
     render::line(&format!("store        {} ({})", status.store, status.store_id));
     render::line(&format!("manifest     {}", ObjectName::Manifest(lakemark::ManifestVersion(status.version))));
     render::line(&format!("epoch        {}, held by {holder}", status.epoch));
