@@ -71,7 +71,7 @@ async fn my_planner(lake: &Lake) -> Result<Vec<MyTask>> {
 async fn run_once(lake: &Lake, store: &ObjectCheckpointStore, sink: &Arc<DirectorySink>) -> Result<usize> {
     // Planning only reads. The hook is of this plan: the next run makes another.
     let view = store.read().await?;
-    sink.check(view.head.as_ref().map(|head| &head.manifest)).await?;
+    sink.check(view.expected().as_ref()).await?;
     let hook = SchedulerHook::new(&view);
     let todo: Vec<MyTask> = hook.prune(stream::iter(my_planner(lake).await?)).collect().await;
     println!("{} of {} tasks are to be done", todo.len(), hook.counts().tasks);

@@ -41,7 +41,7 @@ pub use run::{AtomRegistry, BeginOptions, CheckpointIdMap, Committed, Recovered,
 pub use sink::*;
 pub use source::*;
 pub use store::{
-    Binding, Checkpoint, CheckpointState, CheckpointStore, Counts, FileUpdate, Lease, Live, LiveVersion,
+    Binding, Checkpoint, CheckpointState, CheckpointStore, Counts, Expected, FileUpdate, Lease, Live, LiveVersion,
     MemoryCheckpointStore, ObjectCheckpointStore, OutputFile, Seal, SealKind, SealOutcome, SealedFile, SourceSettings,
     StoreRequests, View, output_name,
 };

@@ -224,8 +224,7 @@ impl Run {
     /// Whether the open intent is of a commit into the caller's own sink.
     fn is_callers(state: &State) -> bool {
         let open = state.head.manifest.commits.open.as_ref().map(|intent| intent.n);
-        let named = |row: &EventRow| matches!(&row.event, Event::Intent { n, only: Some(_), .. } if Some(*n) == open);
-        state.live.events().iter().rev().any(named)
+        open.is_some() && state.live.events().iter().rev().any(|row| row.event.callers_commit() == open)
     }
 
     /// A commit into another sink than the recorded one would call visible what is not.

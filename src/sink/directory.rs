@@ -1,6 +1,6 @@
 //! A directory on disk: files wait in `<sink>.lakemark/staged/` and are renamed into the sink at commit.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::identity::{AttemptNonce, Root, StoreId};
 use crate::steps::reach;
 use crate::store::envelope::{decode, encode};
-use crate::store::{Binding, Manifest, OutputFile};
+use crate::store::{Binding, Expected, OutputFile};
 
 /// A directory of output files on a local disk. Nothing but committed output is ever under its root.
 #[derive(Debug, Clone)]
@@ -116,15 +116,15 @@ impl DirectorySink {
         }
     }
 
-    fn check_now(&self, manifest: Option<&Manifest>) -> Result<()> {
+    fn check_now(&self, expected: Option<&Expected>) -> Result<()> {
         let bound = self.read_binding()?;
         self.check_one_file_system()?;
         let contents = Contents::read(&self.path)?;
         let refuse = |what: String| {
             Error::refused(what).at(&self.root).safe("nothing was changed; nothing was written to the destination")
         };
-        match (&bound, manifest) {
-            (Some(bound), known) if known.is_none_or(|m| m.store != bound.store) => {
+        match (&bound, expected) {
+            (Some(bound), known) if known.is_none_or(|known| known.store != bound.store) => {
                 return Err(refuse(format!(
                     "the destination belongs to store {}, which is not the one given",
                     bound.store
@@ -140,7 +140,7 @@ impl DirectorySink {
                 .way("write to a new or empty directory")
                 .way("if the files are of an earlier store, give that `store`"));
             }
-            (None, Some(manifest)) if manifest.commits.last > 0 || !contents.is_empty() => {
+            (None, Some(expected)) if expected.last_commit > 0 || !contents.is_empty() => {
                 return Err(refuse(
                     "the destination lost its binding: it is not the directory this store committed to".into(),
                 )
@@ -149,27 +149,53 @@ impl DirectorySink {
             }
             _ => {}
         }
-        let Some(manifest) = manifest else { return Ok(()) };
-        let stem = format!("lm-{}-", manifest.store.short());
-        let present = contents.names.iter().filter(|name| name.starts_with(&stem)).count() as u64;
-        let commits = &manifest.commits;
-        if present < commits.files {
-            let gone = commits.files - present;
+        expected.map_or(Ok(()), |expected| self.check_files(expected, &contents, refuse))
+    }
+
+    /// Checks that the destination holds each committed file as it was sealed, and no other file of this store.
+    fn check_files(&self, expected: &Expected, contents: &Contents, refuse: impl Fn(String) -> Error) -> Result<()> {
+        let committed: HashMap<String, u64> = expected.committed.iter().map(|file| (file.path(), file.size)).collect();
+        let open: HashSet<String> = expected.open.iter().map(OutputFile::path).collect();
+        let stem = format!("lm-{}-", expected.store.short());
+        let mut found = 0;
+        for path in contents.paths.iter().filter(|path| name_of(path).starts_with(&stem)) {
+            match committed.get(path) {
+                Some(&size) => {
+                    found += 1;
+                    let now = size_of(&self.path.join(path))?;
+                    if now != Some(size) {
+                        let now = now.map_or("is gone".into(), |now| format!("has {now} bytes"));
+                        return Err(refuse(format!(
+                            "the committed file `{path}` {now}, {size} were written: it was changed by hand"
+                        ))
+                        .way("put the file back as it was")
+                        .way("fill another destination from the start, with another `store`"));
+                    }
+                }
+                // While an intent is open a part of its files may be there: its commit looks at each.
+                None if open.contains(path) => {}
+                None => {
+                    return Err(refuse(format!(
+                        "the destination has a file of this store that the store does not know, `{path}`: the store is \
+                         older than its destination, as after a restore from a copy, or the file was copied by hand"
+                    ))
+                    .way("restore the newest copy of the store")
+                    .way("if the file is a copy, take it out of the destination")
+                    .way("fill another destination from the start, with another `store`"));
+                }
+            }
+        }
+        let gone = committed.len() - found;
+        if gone > 0 {
+            let present: HashSet<&String> = contents.paths.iter().collect();
+            let first = committed.keys().filter(|path| !present.contains(path)).min();
             return Err(refuse(format!(
-                "{gone} of the {} committed files are no longer in the destination: they were deleted or moved by hand",
-                commits.files
+                "{gone} of the {} committed files are no longer in the destination, the first of them `{}`: they were \
+                 deleted or moved by hand",
+                committed.len(),
+                first.map_or("", String::as_str)
             ))
             .way("put the files back")
-            .way("fill another destination from the start, with another `store`"));
-        }
-        // While an intent is open a part of its files may be there: its commit looks at each.
-        let most = commits.files + commits.open.as_ref().map_or(0, |intent| intent.files);
-        if present > most {
-            return Err(refuse(format!(
-                "the destination has {present} files of this store, which knows of {most}: the store is older than its \
-                 destination, as after a restore from a copy"
-            ))
-            .way("restore the newest copy of the store")
             .way("fill another destination from the start, with another `store`"));
         }
         Ok(())
@@ -296,9 +322,9 @@ impl Sink for DirectorySink {
         Binding { kind: self.kind.clone(), root: self.root.clone() }
     }
 
-    async fn check(&self, manifest: Option<&Manifest>) -> Result<()> {
-        let manifest = manifest.cloned();
-        self.blocking(move |sink| sink.check_now(manifest.as_ref())).await
+    async fn check(&self, expected: Option<&Expected>) -> Result<()> {
+        let expected = expected.cloned();
+        self.blocking(move |sink| sink.check_now(expected.as_ref())).await
     }
 
     async fn bind(&self, store: StoreId) -> Result<()> {
@@ -344,33 +370,41 @@ fn size_of(path: &Path) -> Result<Option<u64>> {
     }
 }
 
-/// The file names under a directory, whatever the depth.
+/// The last part of a path.
+fn name_of(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// The paths of the files below a directory, whatever the depth.
 #[derive(Debug, Default)]
 struct Contents {
-    names: Vec<String>,
+    paths: Vec<String>,
 }
 
 impl Contents {
     fn read(root: &Path) -> Result<Self> {
         let mut contents = Self::default();
-        let mut folders = vec![root.to_owned()];
-        while let Some(folder) = folders.pop() {
-            let entries = match std::fs::read_dir(&folder) {
+        let mut folders = vec![(root.to_owned(), String::new())];
+        while let Some((at, folder)) = folders.pop() {
+            let entries = match std::fs::read_dir(&at) {
                 Ok(entries) => entries,
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
                     return Err(Error::refused("the destination is a file, not a directory")
-                        .at(folder.display())
+                        .at(at.display())
                         .safe("nothing was changed")
                         .way("write to a directory"));
                 }
-                Err(error) => return Err(io_error(error, &folder)),
+                Err(error) => return Err(io_error(error, &at)),
             };
             for entry in entries {
-                let entry = entry.map_err(|e| io_error(e, &folder))?;
+                let entry = entry.map_err(|e| io_error(e, &at))?;
+                let name = entry.file_name();
+                let name = name.to_string_lossy();
+                let path = if folder.is_empty() { name.into_owned() } else { format!("{folder}/{name}") };
                 match entry.file_type() {
-                    Ok(kind) if kind.is_dir() => folders.push(entry.path()),
-                    _ => contents.names.push(entry.file_name().to_string_lossy().into_owned()),
+                    Ok(kind) if kind.is_dir() => folders.push((entry.path(), path)),
+                    _ => contents.paths.push(path),
                 }
             }
         }
@@ -378,12 +412,12 @@ impl Contents {
     }
 
     fn is_empty(&self) -> bool {
-        self.names.is_empty()
+        self.paths.is_empty()
     }
 
     fn describe(&self) -> String {
-        let shown: Vec<_> = self.names.iter().take(3).map(|name| format!("`{name}`")).collect();
-        let more = if self.names.len() > 3 { format!(" and {} more", self.names.len() - 3) } else { String::new() };
+        let shown: Vec<_> = self.paths.iter().take(3).map(|path| format!("`{path}`")).collect();
+        let more = if self.paths.len() > 3 { format!(" and {} more", self.paths.len() - 3) } else { String::new() };
         format!("{}{more}", shown.join(", "))
     }
 }

@@ -11,7 +11,7 @@ use async_trait::async_trait;
 
 use crate::error::Result;
 use crate::identity::StoreId;
-use crate::store::{Binding, Manifest, OutputFile};
+use crate::store::{Binding, Expected, OutputFile};
 
 pub use directory::DirectorySink;
 pub use hive::{NULL_PARTITION, decode_partition_value, encode_partition_value, partition_folder};
@@ -35,12 +35,12 @@ pub trait Sink: Debug + Send + Sync {
     /// Kind and place, as the store records them.
     fn binding(&self) -> Binding;
 
-    /// Checks, without changing anything, that the destination belongs to this store (`manifest`; `None` for a new
-    /// store) and still holds what was committed.
+    /// Checks, without changing anything, that the destination belongs to this store and holds exactly what was
+    /// committed: `expected`, or `None` for a new store.
     ///
     /// # Errors
     /// [`Refused`](crate::ErrorKind::Refused) with the ways on.
-    async fn check(&self, manifest: Option<&Manifest>) -> Result<()>;
+    async fn check(&self, expected: Option<&Expected>) -> Result<()>;
 
     /// Records in the destination that it belongs to `store`. Done again, it is a no-op.
     async fn bind(&self, store: StoreId) -> Result<()>;

@@ -1,6 +1,6 @@
 //! The live set: what is done, by source and path, and the seals that say so.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::seal::{OutputFile, Seal, SealKind};
@@ -97,7 +97,7 @@ impl Live {
     /// Row groups that are done, in live versions of all files. A file that is done whole counts as its groups.
     pub fn atoms(&self) -> u64 {
         let versions = self.sources.values().flat_map(HashMap::values).flatten();
-        versions.map(|v| v.coverage.touched_groups(v.evidence.row_groups())).sum()
+        versions.map(|v| v.coverage.touched_atoms(v.evidence.row_groups())).sum()
     }
 
     /// Whether the seal of that name is decided.
@@ -212,6 +212,14 @@ impl Live {
             }
             files.retain(|_, versions| !versions.is_empty());
         }
+    }
+
+    /// The output files of commits into the store's destination, from their intents on, with the commits' numbers.
+    pub fn committed_outputs(&self) -> impl Iterator<Item = (u64, &OutputFile)> {
+        // What a caller brought into a sink of its own is not in this one.
+        let callers: HashSet<u64> = self.events.iter().filter_map(|row| row.event.callers_commit()).collect();
+        let rows = self.checkpoints.values().filter_map(|row| row.commit.map(|n| (n, row)));
+        rows.filter(move |(n, _)| !callers.contains(n)).flat_map(|(n, row)| row.outputs.iter().map(move |o| (n, o)))
     }
 
     /// The output files of `ids`, each name once (R75).

@@ -29,7 +29,7 @@ pub use manifest::{Binding, CommitState, Head, Manifest, OpenIntent, SegmentRef,
 pub use medium::{Patience, StoreRequests};
 pub use memory::MemoryCheckpointStore;
 pub use names::{ObjectName, output_name};
-pub use object::{ObjectCheckpointStore, View};
+pub use object::{Expected, ObjectCheckpointStore, View};
 pub use seal::{Counts, OutputFile, Seal, SealKind, SealedFile};
 pub use segment::{CheckpointRow, Decision, Event, EventRow, FileUpdate};
 pub use transition::check_settings;

@@ -12,7 +12,7 @@ use super::live::Live;
 use super::manifest::{Head, Manifest};
 use super::medium::{Medium, Patience, StoreRequests, is_definite};
 use super::names::ObjectName;
-use super::seal::Seal;
+use super::seal::{OutputFile, Seal};
 use super::segment::{Levels, SegmentData};
 use crate::disk::{Disk, DiskStore, RealDisk};
 use crate::error::{Error, ErrorKind, Result};
@@ -37,12 +37,38 @@ pub struct View {
     pub loose: SegmentData,
 }
 
+/// What a store says that its destination holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Expected {
+    /// The store.
+    pub store: StoreId,
+    /// The number of the last commit that is done; 0: there is none.
+    pub last_commit: u64,
+    /// Files of the commits that are done: each is there.
+    pub committed: Vec<OutputFile>,
+    /// Files of the open intent: each may be there.
+    pub open: Vec<OutputFile>,
+}
+
 impl View {
     /// Whether a run has something to finish even without new work: loose or uncommitted checkpoints, an open intent.
     pub fn needs_epoch(&self) -> bool {
         !self.loose.checkpoints.is_empty()
             || self.live.pending().next().is_some()
             || self.head.as_ref().is_some_and(|head| head.manifest.commits.open.is_some())
+    }
+
+    /// What the destination must hold; `None` for a new store.
+    pub fn expected(&self) -> Option<Expected> {
+        let manifest = &self.head.as_ref()?.manifest;
+        let open = manifest.commits.open.as_ref().map(|intent| intent.n);
+        let mut expected =
+            Expected { store: manifest.store, last_commit: manifest.commits.last, committed: vec![], open: vec![] };
+        for (n, output) in self.live.committed_outputs() {
+            let files = if Some(n) == open { &mut expected.open } else { &mut expected.committed };
+            files.push(output.clone());
+        }
+        Some(expected)
     }
 
     /// The store's id, once it exists.

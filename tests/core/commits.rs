@@ -3,15 +3,15 @@
 use std::fs;
 
 use async_trait::async_trait;
-use lakemark::store::Manifest;
 use lakemark::{
-    Binding, CheckpointState, CheckpointStore, Committed, Counts, DirectorySink, ErrorKind, Fitness, OutputFile,
-    Result, Sink, StoreId,
+    Binding, CheckpointState, CheckpointStore, Committed, Counts, DirectorySink, ErrorKind, Expected, Fitness,
+    OutputFile, Result, Sink, StoreId,
 };
 use rstest::rstest;
 
 use crate::harness::{
-    Site, check_i5, done, newest, next, results, seen_done, takeover, whole, with_sink, work, work_left, write_staged,
+    Site, check_i5, done, expected, newest, next, results, seen_done, takeover, whole, with_sink, work, work_left,
+    write_staged,
 };
 
 fn totals(committed: &[Committed]) -> (u64, u64, u64) {
@@ -42,8 +42,8 @@ impl Sink for DyingSink {
         self.0.binding()
     }
 
-    async fn check(&self, manifest: Option<&Manifest>) -> Result<()> {
-        self.0.check(manifest).await
+    async fn check(&self, expected: Option<&Expected>) -> Result<()> {
+        self.0.check(expected).await
     }
 
     async fn bind(&self, store: StoreId) -> Result<()> {
@@ -95,7 +95,7 @@ async fn what_is_staged_becomes_visible_with_the_commit_and_not_before() {
     assert_eq!((committed.len(), totals(&committed)), (1, (3, 3, 3)));
     assert!(committed[0].missing.is_empty());
     assert_eq!(site.visible(), results(&["a", "b", "c"]));
-    sink.check(Some(&newest(&site.store()).await)).await.unwrap();
+    sink.check(expected(&site.store()).await.as_ref()).await.unwrap();
 
     // I7, R72: a further commit is of the new work only.
     work_left(&run, &sink, &["a", "d"]).await.unwrap();
@@ -124,7 +124,7 @@ async fn r58_an_open_intent_is_rolled_forward_by_the_next_run(#[case] dies: Dies
     let view = site.store().read().await.unwrap();
     assert!(view.needs_epoch());
     let sink = site.sink();
-    sink.check(view.head.as_ref().map(|head| &head.manifest)).await.unwrap();
+    sink.check(view.expected().as_ref()).await.unwrap();
     let run = site.begin().await;
     work_left(&run, &sink, &["a", "b", "c", "d"]).await.unwrap();
     let committed = run.commit(Some(&sink)).await.unwrap();
@@ -160,7 +160,7 @@ async fn a_file_lost_after_the_intent_withdraws_exactly_its_checkpoint(
     assert_eq!(states, [Committed(1), Withdrawn, Committed(1)]);
     let manifest = newest(&site.store()).await;
     assert_eq!((manifest.commits.files, manifest.commits.rows), (2, 2));
-    sink.check(Some(&manifest)).await.unwrap();
+    sink.check(expected(&site.store()).await.as_ref()).await.unwrap();
     // Done again, it is there once; also by a later run.
     let run = if sealed_twice {
         run
@@ -276,8 +276,8 @@ async fn a_seal_that_names_anothers_file_is_not_written() {
     run.close().await.unwrap();
 }
 
-async fn refused(sink: &DirectorySink, manifest: Option<&Manifest>) -> String {
-    let error = sink.check(manifest).await.unwrap_err();
+async fn refused(sink: &DirectorySink, expected: Option<&Expected>) -> String {
+    let error = sink.check(expected).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
     assert!(!error.ways().is_empty() && error.place().is_some(), "{error}");
     error.to_string()
@@ -299,14 +299,14 @@ async fn a_destination_with_foreign_files_is_refused() {
 async fn a_destination_of_another_store_is_refused() {
     let site = Site::quick();
     let run = site.begin().await;
-    let (sink, mine) = (site.sink(), newest(&site.store()).await);
+    let (sink, mine) = (site.sink(), expected(&site.store()).await.unwrap());
     sink.check(Some(&mine)).await.unwrap();
     sink.bind(mine.store).await.unwrap(); // Again: a no-op.
     run.close().await.unwrap();
     refused(&sink, None).await;
     let other = Site::quick();
     let run = other.store().begin(takeover()).await.unwrap();
-    let theirs = newest(&other.store()).await;
+    let theirs = expected(&other.store()).await.unwrap();
     assert!(refused(&sink, Some(&theirs)).await.contains(&mine.store.to_string()));
     // Two new stores looked at the empty destination at the same time: the second to bind is refused.
     let error = sink.bind(theirs.store).await.unwrap_err();
@@ -324,21 +324,54 @@ async fn of_stores_that_bind_one_destination_at_once_one_wins() {
     assert_eq!(fs::read_dir(site.at("out.lakemark")).unwrap().count(), 2, "staging and one binding");
 }
 
+#[rstest]
+#[case::deleted(|file: &std::path::Path| fs::remove_file(file).unwrap(), "1 of the 2")]
+#[case::moved(|file: &std::path::Path| fs::rename(file, file.with_file_name("renamed")).unwrap(), "1 of the 2")]
+#[case::truncated(|file: &std::path::Path| fs::write(file, "").unwrap(), "has 0 bytes")]
+#[case::copied(
+    |file: &std::path::Path| {
+        fs::create_dir(file.parent().unwrap().join("copy")).unwrap();
+        fs::copy(file, file.parent().unwrap().join("copy").join(file.file_name().unwrap())).map(drop).unwrap();
+    },
+    "does not know, `d=1/copy/lm-"
+)]
 #[tokio::test]
-async fn a_destination_whose_files_were_deleted_by_hand_is_refused() {
+async fn a_destination_whose_files_were_changed_by_hand_is_refused(
+    #[case] change: fn(&std::path::Path),
+    #[case] said: &str,
+) {
     let site = Site::quick();
     let (sink, run) = (site.sink(), site.begin().await);
     work_left(&run, &sink, &["a", "b"]).await.unwrap();
     run.commit(Some(&sink)).await.unwrap();
     run.close().await.unwrap();
-    let manifest = newest(&site.store()).await;
+    let expected = expected(&site.store()).await;
+    sink.check(expected.as_ref()).await.unwrap();
     let a_file = fs::read_dir(site.at("out/d=1")).unwrap().next().unwrap().unwrap().path();
-    fs::remove_file(a_file).unwrap();
-    assert!(refused(&sink, Some(&manifest)).await.contains("1 of the 2"));
+    change(&a_file);
+    let message = refused(&sink, expected.as_ref()).await;
+    assert!(message.contains(said), "{message}");
     // Gone with its binding: a new directory of the same name.
     fs::remove_dir_all(site.at("out")).unwrap();
     fs::remove_file(site.at("out.lakemark/binding.json")).unwrap();
-    assert!(refused(&sink, Some(&manifest)).await.contains("binding"));
+    assert!(refused(&sink, expected.as_ref()).await.contains("binding"));
+}
+
+/// A store restored from a copy is behind its destination, also when the numbers of files happen to be equal.
+#[tokio::test]
+async fn a_store_older_than_its_destination_is_refused_by_the_names_of_the_files() {
+    let site = died(&["a", "b", "c"], Dies::BeforePublish).await;
+    let copy = expected(&site.store()).await;
+    fs::remove_file(staged(&site, "c")).unwrap();
+    let (sink, run) = (site.sink(), site.begin().await);
+    work_left(&run, &sink, &["d"]).await.unwrap();
+    run.commit(Some(&sink)).await.unwrap();
+    run.close().await.unwrap();
+    assert_eq!(site.visible(), results(&["a", "b", "d"]));
+    sink.check(expected(&site.store()).await.as_ref()).await.unwrap();
+    assert_eq!(copy.as_ref().map(|copy| (copy.committed.len(), copy.open.len())), Some((0, 3)), "as many as are there");
+    let message = refused(&sink, copy.as_ref()).await;
+    assert!(message.contains("older than its destination"), "{message}");
 }
 
 #[tokio::test]

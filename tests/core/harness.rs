@@ -10,8 +10,9 @@ use futures::TryStreamExt;
 use lakemark::disk::{Disk, LossyDisk, RealDisk};
 use lakemark::store::{Manifest, Patience};
 use lakemark::{
-    BeginOptions, CheckpointId, CheckpointStore, Counts, Coverage, DirectorySink, Evidence, FileVersion, Lease, Live,
-    ObjectCheckpointStore, OutputFile, RangeSet, Result, Root, Run, SealOutcome, SealedFile, Sink, Wait, output_name,
+    BeginOptions, CheckpointId, CheckpointStore, Counts, Coverage, DirectorySink, Evidence, Expected, FileVersion,
+    Lease, Live, ObjectCheckpointStore, OutputFile, RangeSet, Result, Root, Run, SealOutcome, SealedFile, Sink, Wait,
+    output_name,
 };
 use object_store::memory::InMemory;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode};
@@ -99,6 +100,11 @@ pub async fn seen_done(store: &ObjectCheckpointStore) -> Vec<String> {
 /// The newest manifest of `store`.
 pub async fn newest(store: &ObjectCheckpointStore) -> Manifest {
     store.read().await.unwrap().head.unwrap().manifest
+}
+
+/// What `store` says its destination holds.
+pub async fn expected(store: &ObjectCheckpointStore) -> Option<Expected> {
+    store.read().await.unwrap().expected()
 }
 
 /// Every name in `objects`, sorted.

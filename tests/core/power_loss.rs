@@ -28,7 +28,7 @@ async fn run_once(site: &Site, disk: Arc<dyn Disk>, told: &mut Told) -> Result<(
     let sink = site.sink_with(Arc::clone(&disk));
     let store = site.store_with(disk).with_patience(ONE_TRY);
     let view = store.read().await?;
-    sink.check(view.head.as_ref().map(|head| &head.manifest)).await?;
+    sink.check(view.expected().as_ref()).await?;
     let run = store.begin(with_sink(&sink)).await?;
     sink.bind(run.worker().store_id()).await?;
     let already = run.with_live(|_, live| done(live)).await;
@@ -197,7 +197,7 @@ async fn died_at_before_the_cut(k: u64) -> bool {
     let view = site.store().read().await.unwrap_or_else(|e| panic!("step {k}: {e}"));
     assert_eq!(done(&view.live), PATHS, "step {k}");
     assert!(!view.needs_epoch(), "step {k}");
-    site.sink().check(view.head.as_ref().map(|head| &head.manifest)).await.unwrap_or_else(|e| panic!("step {k}: {e}"));
+    site.sink().check(view.expected().as_ref()).await.unwrap_or_else(|e| panic!("step {k}: {e}"));
     through
 }
 

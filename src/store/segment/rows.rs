@@ -243,6 +243,14 @@ impl Event {
         }
     }
 
+    /// The number of the commit, if this is the intent of one into the caller's own sink.
+    pub fn callers_commit(&self) -> Option<u64> {
+        match self {
+            Self::Intent { n, only: Some(_), .. } => Some(*n),
+            _ => None,
+        }
+    }
+
     pub(super) fn to_text(&self) -> Result<String> {
         serde_json::to_string(self).map_err(|e| Error::invalid("an event cannot be written as JSON").caused_by(e))
     }

@@ -111,15 +111,15 @@ pub(super) async fn check_places(checkpoints: &Checkpoints, view: &View, output:
         apart("destination", &sink, &format!("source `{}`", source.name), &source.lake.root().resolved())?;
     }
     apart("destination", &sink, "store", &checkpoints.store().root().resolved())?;
-    let mut head = view.head.clone();
+    let mut newer: Option<View> = None;
     loop {
-        let Err(refused) = output.sink.check(head.as_ref().map(|head| &head.manifest)).await else { return Ok(()) };
+        let seen = newer.as_ref().unwrap_or(view);
+        let Err(refused) = output.sink.check(seen.expected().as_ref()).await else { return Ok(()) };
         // Since the store was read, another driver may have made it, or committed. If not, the refusal stands.
-        let now = checkpoints.store().newest().await?;
-        if now == head {
+        if checkpoints.store().newest().await? == seen.head {
             return Err(refused);
         }
-        head = now;
+        newer = Some(checkpoints.store().read().await?);
     }
 }
 
