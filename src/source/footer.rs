@@ -4,10 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, ParquetMetaDataReader};
+use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData};
 use xxhash_rust::xxh3::xxh3_128;
 
+use super::evidence::FileRead;
 use super::lake::Lake;
+use super::many_groups::decode_metadata;
 use super::pinned::{Pin, PinnedReader};
 use crate::error::Result;
 use crate::identity::{Evidence, FileVersion};
@@ -33,19 +35,8 @@ pub struct Footer {
     memory: usize,
 }
 
-/// What became of reading a footer. Only a proven fault of the format is `Unusable`; a failed read is an error (R56).
-#[derive(Debug, Clone)]
-#[must_use]
-pub enum FooterRead {
-    /// It was read from the planned version.
-    Read(Arc<Footer>),
-    /// The planned version was read, and is no Parquet file that can be used: why. Never sealed (R33, R34).
-    Unusable(String),
-    /// Another version is there.
-    Changed,
-    /// No file is there.
-    Vanished,
-}
+/// What became of reading a footer.
+pub type FooterRead = FileRead<Arc<Footer>>;
 
 impl Footer {
     /// The evidence to record when the file is sealed.
@@ -147,8 +138,7 @@ fn thrift_length(tail: &Bytes, size: u64) -> Result<u64, String> {
 
 /// Decodes a footer and checks that it can be true of a file of `size` bytes.
 pub(super) fn decode(thrift: &Bytes, size: u64) -> Result<Footer, String> {
-    let metadata =
-        ParquetMetaDataReader::decode_metadata(thrift).map_err(|e| format!("its footer cannot be decoded: {e}"))?;
+    let metadata = decode_metadata(thrift).map_err(|e| format!("its footer cannot be decoded: {e}"))?;
     let data_end = size - SUFFIX - thrift.len() as u64;
     let mut group_rows = Vec::with_capacity(metadata.num_row_groups());
     for (i, group) in metadata.row_groups().iter().enumerate() {

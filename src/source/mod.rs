@@ -3,9 +3,11 @@
 mod cache;
 mod counters;
 mod disk;
+mod evidence;
 mod footer;
 mod lake;
 mod listing;
+mod many_groups;
 mod objects;
 mod pinned;
 mod ranges;
@@ -15,6 +17,7 @@ mod select;
 mod tests;
 
 pub use counters::{SourceCounters, SourceRequests};
+pub use evidence::{ContentDigest, FileRead};
 pub use footer::{Footer, FooterRead};
 pub use lake::Lake;
 pub use listing::{Listing, Unusable, unsettled};

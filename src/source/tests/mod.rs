@@ -1,5 +1,6 @@
 //! Scenarios of listing and of pinned reads, on a disk and on object stores that misbehave.
 
+mod evidence;
 mod listing;
 mod reading;
 mod store;
@@ -17,7 +18,7 @@ use super::{Footer, FooterRead, Lake, Listing, Select, Unusable};
 use crate::identity::{FileVersion, Root};
 
 /// A Parquet file with the numbers `0..rows`.
-fn parquet(rows: i64, rows_per_group: usize) -> Vec<u8> {
+pub(super) fn parquet(rows: i64, rows_per_group: usize) -> Vec<u8> {
     let column: ArrayRef = Arc::new(Int64Array::from_iter_values(0..rows));
     let batch = RecordBatch::try_from_iter([("n", column)]).unwrap();
     let properties = WriterProperties::builder().set_max_row_group_row_count(Some(rows_per_group)).build();

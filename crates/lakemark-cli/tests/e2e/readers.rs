@@ -30,6 +30,16 @@ static SERVER: LazyLock<Mutex<Server>> = LazyLock::new(|| {
     Mutex::new(Server { _process: process, stdin, stdout })
 });
 
+/// Writes the Parquet file at `path` again, with pyarrow and one row in each row group.
+#[track_caller]
+pub(crate) fn regroup(path: &Path) {
+    let python = std::env::var("LAKEMARK_READERS_PYTHON").expect(UNSET);
+    let script =
+        "import sys, pyarrow.parquet as pq; pq.write_table(pq.read_table(sys.argv[1]), sys.argv[1], row_group_size=1)";
+    let status = Command::new(python).args(["-c", script]).arg(path).status().unwrap();
+    assert!(status.success(), "pyarrow did not write {}", path.display());
+}
+
 /// What the readers must find.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Wanted {

@@ -2,6 +2,7 @@
 
 use rstest::rstest;
 
+use super::readers;
 use super::scene::Scene;
 
 /// One file of 40 row groups of about 16,000 bytes.
@@ -53,6 +54,27 @@ fn a_run_after_a_limited_one_reads_only_the_other_rows_of_a_group() {
     assert_eq!((rest.count("tasks/sealed"), rest.count("rows/in")), (33, 33));
     let (fresh, rest) = (fresh.count("bytes/read"), rest.count("bytes/read"));
     assert!(rest < fresh, "fresh {fresh}, rest {rest}");
+    scene.assert_exact_for_all();
+    scene.run(&[]).nothing();
+}
+
+/// R127: more row groups than a 16-bit ordinal counts, as Arrow C++ writes them.
+#[test]
+fn r127_a_file_of_forty_thousand_row_groups_is_resumed_by_row_group() {
+    let mut scene = Scene::new();
+    let groups = scene.lake.groups(1, 40_000, 8);
+    scene.lake.put("many.parquet", groups);
+    readers::regroup(&scene.lake.dir.join("many.parquet"));
+    scene.lake.touch("many.parquet");
+    scene.set("run.task_rows", "9000").set("run.task_bytes", "\"1GiB\"");
+    let first = scene.run(&["--max-tasks", "2"]).expect(3, "partial");
+    assert_eq!((first.count("tasks/sealed"), first.count("rows/in")), (2, 18_000));
+    scene.assert_part();
+    let rest = scene.run(&[]).done();
+    assert_eq!(
+        (rest.count("rows/in"), rest.count("atoms/done"), rest.count("atoms/planned")),
+        (22_000, 18_000, 22_000)
+    );
     scene.assert_exact_for_all();
     scene.run(&[]).nothing();
 }
