@@ -16,6 +16,7 @@ use super::broadcast::BroadcastLookups;
 use crate::checkpoints::{Checkpoints, Source};
 use crate::errors::from_datafusion;
 use crate::report::{Outcome, RequestReport, RunReport};
+use crate::scan::{CheckpointedScanExec, scans};
 use crate::seal::Output;
 use crate::validate::{Mapped, check_logical, check_physical};
 
@@ -45,6 +46,8 @@ pub struct Plan {
 pub(super) struct Query {
     pub(super) state: SessionState,
     pub(super) logical: LogicalPlan,
+    /// The sources that it names.
+    names: HashSet<String>,
 }
 
 /// A plan that may run: each partition is one task.
@@ -62,8 +65,8 @@ impl Planned {
 impl Query {
     pub(super) fn new(query: DataFrame) -> Result<Self> {
         let (state, logical) = query.into_parts();
-        check_logical(&logical)?;
-        Ok(Self { state: one_task_one_partition(state), logical })
+        let names = check_logical(&logical)?;
+        Ok(Self { state: one_task_one_partition(state), logical, names })
     }
 
     /// The physical plan over what the sources have left now; `None` when they have nothing.
@@ -76,8 +79,26 @@ impl Query {
             from_datafusion(e, ErrorKind::Invalid, "the query cannot be planned").safe("nothing was read or written")
         })?;
         let mapped = check_physical(&physical)?;
+        self.check_all_read(checkpoints, &physical)?;
         let planned = Planned { physical, mapped };
         Ok((planned.tasks() > 0).then_some(planned))
+    }
+
+    /// A filter that is false whatever the files hold takes a source out of the plan: its files would stay undone for ever,
+    /// and the run would look finished.
+    fn check_all_read(&self, checkpoints: &Checkpoints, physical: &Arc<dyn ExecutionPlan>) -> Result<()> {
+        let read: HashSet<&str> = scans(physical).into_iter().map(CheckpointedScanExec::source).collect();
+        let sources = checkpoints.sources();
+        let unread =
+            |s: &&Arc<Source>| self.names.contains(&*s.name) && !read.contains(&*s.name) && !s.plan().files.is_empty();
+        let Some(unread) = sources.iter().find(unread) else {
+            return Ok(());
+        };
+        let name = &unread.name;
+        Err(Error::invalid(format!("the query keeps no row of source `{name}`, whatever its files hold"))
+            .safe("nothing was read or written; its files stay as they are, to be done by another query")
+            .way("correct the condition that is never true (WHERE or ON)")
+            .way(format!("leave `{name}` out of the query and of the sources")))
     }
 }
 

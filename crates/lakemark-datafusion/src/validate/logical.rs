@@ -1,6 +1,6 @@
 //! The query as the user wrote it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use datafusion::catalog::default_table_source::source_as_provider;
 use datafusion::common::NullEquality;
@@ -13,11 +13,12 @@ use super::refuse;
 use crate::errors::from_datafusion;
 use crate::table::as_tracked;
 
-/// Checks that every operator above a tracked source is row-local, and that each source occurs once.
+/// Checks that every operator above a tracked source is row-local, and that each source occurs once. The names of the
+/// sources.
 ///
 /// # Errors
 /// [`ErrorKind::Refused`] naming the operator; [`ErrorKind::Invalid`] when no tracked source is read.
-pub(crate) fn check_logical(plan: &LogicalPlan) -> Result<()> {
+pub(crate) fn check_logical(plan: &LogicalPlan) -> Result<HashSet<String>> {
     if let LogicalPlan::Explain(_) | LogicalPlan::Analyze(_) = plan {
         return Err(Error::invalid("EXPLAIN shows a plan: it has no rows to seal").way("collect it as any DataFrame"));
     }
@@ -33,7 +34,8 @@ pub(crate) fn check_logical(plan: &LogicalPlan) -> Result<()> {
     if seen.is_empty() {
         return Err(Error::invalid("the query reads no tracked source").way("select from a source of the job"));
     }
-    check(plan)
+    check(plan)?;
+    Ok(seen.into_keys().collect())
 }
 
 fn count_sources(plan: &LogicalPlan, seen: &mut HashMap<String, u32>) -> DfResult<()> {

@@ -118,8 +118,6 @@ async fn a_volatile_query_has_each_row_once(#[case] sql: &str) {
 #[case("SELECT id FROM docs WHERE lang IN ('en', 'de') AND n > 5", 8)]
 #[case("SELECT id FROM docs WHERE upper(lang) LIKE 'D%'", 4)]
 #[case("SELECT id, lang FROM docs WHERE lang IS NULL", 0)]
-#[case("SELECT id FROM docs WHERE false", 0)]
-#[case("SELECT id FROM docs WHERE 1 = 2 AND n = 1", 0)]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_query_over_some_partitions_is_exact(#[case] sql: &str, #[case] tasks: u64) {
     let lab = Lab::standard();
@@ -213,6 +211,10 @@ async fn what_is_not_map_only_is_refused_by_name(#[case] sql: &str, #[case] oper
 #[case("SHOW TABLES", "must be one query")]
 #[case("SELECT id FROM docs; SELECT id FROM docs", "cannot be planned")]
 #[case("SELECT id FROM docs FETCH FIRST 3 ROWS ONLY", "FETCH clause")]
+#[case("SELECT id FROM docs WHERE false", "keeps no row of source `docs`")]
+#[case("SELECT id FROM docs WHERE 1 = 2 AND n = 1", "keeps no row of source `docs`")]
+#[case("SELECT id FROM docs WHERE false UNION ALL SELECT id FROM more", "keeps no row of source `docs`")]
+#[case("SELECT d.id FROM docs d JOIN dim l ON false", "keeps no row of source `docs`")]
 #[case("SELECT nothing FROM docs", "cannot be planned")]
 #[case("SELECT id FROM nowhere", "cannot be planned")]
 #[case("SELEC id FROM docs", "cannot be planned")]
