@@ -51,8 +51,12 @@ fn outcome_line(report: &RunReport) -> String {
         report.seconds.list + report.seconds.open + report.seconds.plan + report.seconds.run + report.seconds.commit;
     let tasks = format!("{} of {} tasks sealed", report.tasks.sealed, report.tasks.planned);
     let rows = format!("{} rows in, {} rows out", report.rows.rows_in, report.rows.out);
+    let moved: u64 = report.sources.iter().map(|source| source.moved).sum();
     match report.outcome {
         Outcome::Nothing => format!("nothing to do ({seconds:.2} s)"),
+        Outcome::Done if report.tasks.planned == 0 && moved > 0 => {
+            format!("done: no task was left; {moved} moved files keep their finished work ({seconds:.2} s)")
+        }
         Outcome::Done if report.tasks.planned == 0 => {
             format!("done: no task was left; finished what earlier runs had begun ({seconds:.2} s)")
         }
@@ -114,11 +118,9 @@ pub(crate) fn plan(plan: &Plan) {
     for file in plan.files.iter().take(SHOWN) {
         let left = match (&file.left, &file.group_rows) {
             (lakemark::Coverage::Whole, _) => String::new(),
-            (left, groups) => format!(
-                "  {} of {} row groups left",
-                left.touched_groups(u64::MAX),
-                groups.as_ref().map_or(0, Vec::len)
-            ),
+            (left, groups) => {
+                format!("  {} of {} row groups left", left.touched_atoms(u64::MAX), groups.as_ref().map_or(0, Vec::len))
+            }
         };
         line(&format!("  {:<12} {} ({} bytes){left}", file.reason.as_str(), file.file.path, file.file.size));
     }

@@ -149,7 +149,7 @@ impl Driver<'_> {
         let mut left_out = Vec::new();
         for scan in scans(&planned.physical) {
             for input in scan.inputs().flatten() {
-                let read = scan.open_task(input).await?;
+                let read = scan.look_at_task(input).await?;
                 if !read.files.is_empty() || !read.changed.is_empty() {
                     return Ok(true);
                 }
@@ -168,7 +168,8 @@ impl Driver<'_> {
             let Some(report) = source_report(&mut self.report, &source.name) else { continue };
             let plan = source.plan();
             for (_, path, why) in read.unusable.iter().filter(|(name, ..)| *name == source.name) {
-                tracing::warn!(source = %source.name, %path, why, "unusable");
+                // Every report lists it.
+                tracing::info!(source = %source.name, %path, why, "unusable");
                 reclassify_unusable(report, &plan, Unusable { path: path.to_string(), why: why.clone() });
             }
             for (_, path) in read.vanished.iter().filter(|(name, _)| *name == source.name) {
