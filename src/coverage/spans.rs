@@ -119,10 +119,10 @@ impl Coverage {
         Self::Groups { full, partial: left }
     }
 
-    /// How many row groups it touches in a file of `row_groups` groups.
-    pub fn touched_groups(&self, row_groups: u64) -> u64 {
+    /// How many atoms it touches in a file of `row_groups` groups: a file without groups is one atom.
+    pub fn touched_atoms(&self, row_groups: u64) -> u64 {
         match self {
-            Self::Whole => row_groups,
+            Self::Whole => row_groups.max(1),
             Self::Groups { full, partial } => full.count() + partial.len() as u64,
         }
     }

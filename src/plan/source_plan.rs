@@ -9,7 +9,7 @@ use super::policy::{OnChange, OnMoved, SourcePolicy};
 use crate::coverage::Coverage;
 use crate::error::{Error, Result};
 use crate::identity::FileVersion;
-use crate::source::{FooterRead, Lake, Listing, Unusable};
+use crate::source::{FileRead, Lake, Listing, Unusable};
 use crate::store::{FileUpdate, Live, LiveVersion};
 
 /// A Parquet file is at least magic, footer length and magic.
@@ -127,13 +127,13 @@ impl SourcePlan {
             let Some(version) = live.find(&self.report.name, &file) else { continue };
             // What is remembered of the same path, size and token is what is in doubt.
             lake.forget_footer(&file);
-            match lake.footer(&file).await? {
-                FooterRead::Read(footer) if footer.digest == version.evidence.digest => {
+            match lake.evidence(&file).await? {
+                FileRead::Read(evidence) if evidence.digest == version.evidence.digest => {
                     self.updates.push(FileUpdate { recorded: file.clone(), now: Some(file), unsettled: false });
                 }
-                FooterRead::Read(_) => rewritten |= self.rewritten(file, live, policy)?,
+                FileRead::Read(_) => rewritten |= self.rewritten(file, live, policy)?,
                 // Unreadable or changed since the listing: the next run looks again.
-                FooterRead::Unusable(_) | FooterRead::Changed | FooterRead::Vanished => {}
+                FileRead::Unusable(_) | FileRead::Changed | FileRead::Vanished => {}
             }
         }
         check_replaced(&self.report, live, policy)?;
@@ -344,37 +344,37 @@ async fn judge(lake: &Lake, file: &FileVersion, versions: &[LiveVersion], verify
         if verify {
             // What is remembered of the same path, size and token is what is in doubt.
             lake.forget_footer(file);
-            match lake.footer(file).await? {
-                FooterRead::Read(footer) if footer.digest == version.evidence.digest => {}
-                FooterRead::Read(_) => return Ok(Verdict::Rewritten),
+            match lake.evidence(file).await? {
+                FileRead::Read(evidence) if evidence.digest == version.evidence.digest => {}
+                FileRead::Read(_) => return Ok(Verdict::Rewritten),
                 // Its work stays on record: what cannot be read now proves nothing about what was read then.
-                FooterRead::Unusable(why) => return Ok(Verdict::Unusable(why)),
-                FooterRead::Changed => return Ok(Verdict::Unusable("it changed since it was listed".to_owned())),
-                FooterRead::Vanished => return Ok(Verdict::Gone),
+                FileRead::Unusable(why) => return Ok(Verdict::Unusable(why)),
+                FileRead::Changed => return Ok(Verdict::Unusable("it changed since it was listed".to_owned())),
+                FileRead::Vanished => return Ok(Verdict::Gone),
             }
         }
         let done = version.is_complete();
         return Ok(if done { Verdict::Done } else { Verdict::Work(Reason::PartlyDone) });
     }
-    if file.size < SMALLEST_PARQUET {
+    if file.size < SMALLEST_PARQUET && !lake.has_whole_files() {
         return Ok(Verdict::Unusable(format!("{} bytes: too short to be a Parquet file", file.size)));
     }
     if versions.is_empty() {
         return Ok(Verdict::Work(Reason::New));
     }
     // A known path with another token: its footer is compared before anything is called replaced.
-    Ok(match lake.footer(file).await? {
-        FooterRead::Read(footer) => {
-            let same = versions.iter().find(|v| v.evidence.digest == footer.digest && v.file.size == file.size);
+    Ok(match lake.evidence(file).await? {
+        FileRead::Read(evidence) => {
+            let same = versions.iter().find(|v| v.evidence.digest == evidence.digest && v.file.size == file.size);
             match same {
                 Some(v) => Verdict::Moved { recorded: v.file.clone(), complete: v.is_complete() },
                 None => Verdict::Work(Reason::Replaced),
             }
         }
-        FooterRead::Unusable(why) => Verdict::Unusable(why),
+        FileRead::Unusable(why) => Verdict::Unusable(why),
         // Changed since the listing: a worker finds that out for this file too, and plans it again.
-        FooterRead::Changed => Verdict::Work(Reason::Replaced),
-        FooterRead::Vanished => Verdict::Gone,
+        FileRead::Changed => Verdict::Work(Reason::Replaced),
+        FileRead::Vanished => Verdict::Gone,
     })
 }
 

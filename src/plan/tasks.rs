@@ -12,7 +12,8 @@ use crate::source::{Footer, FooterRead, Lake, Unusable};
 pub struct TaskSizing {
     /// Bytes of compressed input, about.
     pub bytes: u64,
-    /// Rows, at most; 0 is no limit. With a limit every file is opened on the driver.
+    /// Rows, at most; 0 is no limit. With a limit every file is opened on the driver. Without effect on files that have
+    /// no row groups.
     pub rows: u64,
 }
 
@@ -62,7 +63,8 @@ struct Piece {
     rows: u64,
 }
 
-/// Forms tasks of `files`. Opens the footers of files larger than a task (of all, when rows are limited).
+/// Forms tasks of `files`. Opens the footers of files larger than a task (of all, when rows are limited); files without
+/// footers are never split.
 ///
 /// # Errors
 /// [`Unavailable`](crate::ErrorKind::Unavailable) when such a footer cannot be read.
@@ -71,7 +73,7 @@ pub async fn form_tasks(lake: &Lake, files: &[PlannedFile], sizing: TaskSizing) 
     let mut packer = Packer { sizing, tasks: Vec::new(), open: Task::default() };
     for file in files {
         let planned = Arc::new(file.clone());
-        if file.file.size <= sizing.bytes && sizing.rows == 0 {
+        if lake.has_whole_files() || (file.file.size <= sizing.bytes && sizing.rows == 0) {
             let bytes = share(file);
             let coverage = file.left.clone();
             packer.add(Piece { part: TaskPart { planned, coverage }, bytes, rows: 0 });
@@ -96,7 +98,7 @@ pub async fn form_tasks(lake: &Lake, files: &[PlannedFile], sizing: TaskSizing) 
 fn share(file: &PlannedFile) -> u64 {
     match (&file.left, &file.group_rows) {
         (Coverage::Groups { .. }, Some(group_rows)) if !group_rows.is_empty() => {
-            file.file.size * file.left.touched_groups(group_rows.len() as u64) / group_rows.len() as u64
+            file.file.size * file.left.touched_atoms(group_rows.len() as u64) / group_rows.len() as u64
         }
         _ => file.file.size,
     }

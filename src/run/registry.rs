@@ -46,6 +46,8 @@ impl CheckpointIdMap {
 pub struct TaskRead {
     /// The parts it reads, with the evidence seen when they were opened.
     pub files: Vec<SealedFile>,
+    /// Rows read from files whose evidence does not say how many they have.
+    pub counted_rows: u64,
     /// Source and path of files that are not the version planned any more: planned again, never sealed.
     pub changed: Vec<(Arc<str>, Arc<str>)>,
     /// Source, path and reason of files that cannot be read.

@@ -25,7 +25,10 @@ const FOOTER_BYTES: usize = 256 << 20;
 
 /// An opened source: a root, what is selected below it, and the way to read it. Clones share counters and footers.
 #[derive(Debug, Clone)]
-pub struct Lake(Arc<Inner>);
+pub struct Lake {
+    inner: Arc<Inner>,
+    whole_files: bool,
+}
 
 #[derive(Debug)]
 struct Inner {
@@ -102,22 +105,34 @@ impl Lake {
 
     fn with(root: Root, select: Select, access: Access) -> Self {
         let footers = FooterCache::new(FOOTERS, FOOTER_BYTES);
-        Self(Arc::new(Inner { root, select, access, counters: Arc::default(), footers }))
+        let inner = Arc::new(Inner { root, select, access, counters: Arc::default(), footers });
+        Self { inner, whole_files: false }
+    }
+
+    /// The same source, of files that are not Parquet: each is one atom, whatever its size.
+    #[must_use]
+    pub fn with_whole_files(self) -> Self {
+        Self { whole_files: true, ..self }
+    }
+
+    /// Whether its files are not Parquet: they have no footer and are never split.
+    pub fn has_whole_files(&self) -> bool {
+        self.whole_files
     }
 
     /// The root that paths are relative to.
     pub fn root(&self) -> &Root {
-        &self.0.root
+        &self.inner.root
     }
 
     /// Which files below the root belong to it.
     pub fn select(&self) -> &Select {
-        &self.0.select
+        &self.inner.select
     }
 
     /// What it was asked for so far.
     pub fn counters(&self) -> &Arc<SourceCounters> {
-        &self.0.counters
+        &self.inner.counters
     }
 
     /// Where the file at `path`, relative to the root, is; for people.
@@ -132,7 +147,7 @@ impl Lake {
     /// [`Unavailable`](ErrorKind::Unavailable) if any part of it cannot be listed.
     pub async fn list(&self) -> Result<Listing> {
         let taken_at = now();
-        let found = match (&self.0.access, self.select()) {
+        let found = match (&self.inner.access, self.select()) {
             (_, Select::File(name)) => self.list_one(name).await?,
             (Access::Disk(_), _) => {
                 let lake = self.clone();
@@ -160,16 +175,16 @@ impl Lake {
     }
 
     pub(super) fn access(&self) -> &Access {
-        &self.0.access
+        &self.inner.access
     }
 
     pub(super) fn footers(&self) -> &FooterCache {
-        &self.0.footers
+        &self.inner.footers
     }
 
     /// Where `path` is on the disk. Never outside the root, whatever a damaged record says.
     pub(super) fn local(&self, path: &str) -> Result<PathBuf> {
-        match &self.0.access {
+        match &self.inner.access {
             Access::Disk(directory)
                 if !path.contains('\0') && path.split('/').all(|s| !matches!(s, "" | "." | "..")) =>
             {
@@ -203,7 +218,7 @@ impl Lake {
     }
 
     async fn version(&self, path: &str) -> Result<Option<FileVersion>> {
-        match &self.0.access {
+        match &self.inner.access {
             Access::Disk(_) => {
                 let (at, name) = (self.local(path)?, path.to_owned());
                 let asked = move || match fs::metadata(&at) {

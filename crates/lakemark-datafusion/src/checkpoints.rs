@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use datafusion::arrow::datatypes::{FieldRef, SchemaRef};
 use datafusion::catalog::TableProvider;
 use datafusion::common::ScalarValue;
+use datafusion::datasource::physical_plan::FileScanConfig;
 use datafusion::execution::SessionState;
 use lakemark::steps::reach;
 use lakemark::{
@@ -18,6 +19,9 @@ use lakemark::{
 use crate::hive::{partition_columns, partition_field, partition_values};
 use crate::schema::{file_schema, from_hex};
 use crate::wrap::take_apart;
+
+/// The format of sources that are opened by URL.
+pub(crate) const PARQUET: &str = "parquet";
 
 /// How a run goes. The defaults are those of the `lakemark` command.
 #[derive(Debug, Clone)]
@@ -131,6 +135,10 @@ pub(crate) struct Source {
     pub(crate) schema_changed: bool,
     /// Partition columns, in the order of the folders.
     pub(crate) partitions: Vec<FieldRef>,
+    /// What its files are, as the job calls it.
+    pub(crate) format: String,
+    /// How a wrapped table reads its files; `None`: as Parquet, in our own way.
+    pub(crate) native: Option<Arc<FileScanConfig>>,
     /// Their values by path, where a wrapped table gave them; else they are read from the folders.
     given_values: Option<HashMap<Arc<str>, Vec<ScalarValue>>>,
     plan: Mutex<Arc<SourcePlan>>,
@@ -186,7 +194,7 @@ impl Source {
     }
 
     pub(crate) fn settings(&self) -> SourceSettings {
-        SourceSettings { root: self.lake.root().clone(), format: "parquet".into(), mode: "files".into() }
+        SourceSettings { root: self.lake.root().clone(), format: self.format.clone(), mode: "files".into() }
     }
 }
 
@@ -302,6 +310,8 @@ impl Checkpoints {
             schema,
             schema_is_new,
             partitions,
+            format: PARQUET.into(),
+            native: None,
             given_values: None,
             plan: Mutex::new(Arc::new(plan)),
             scanned: Mutex::default(),
@@ -335,6 +345,8 @@ impl Checkpoints {
             schema_is_new: false,
             schema_changed: false,
             partitions: wrapped.partitions,
+            format: wrapped.format,
+            native: wrapped.native,
             given_values: Some(wrapped.values),
             plan: Mutex::new(Arc::new(plan)),
             scanned: Mutex::default(),

@@ -45,6 +45,12 @@ fn root_error(error: DataFusionError) -> Result<Error, DataFusionError> {
             },
             other => Err(DataFusionError::ParquetError(Box::new(other))),
         },
+        DataFusionError::ObjectStore(store) => match *store {
+            object_store::Error::Generic { source, .. } if source.is::<Error>() => {
+                root_error(DataFusionError::External(source))
+            }
+            other => Err(DataFusionError::ObjectStore(Box::new(other))),
+        },
         DataFusionError::ArrowError(arrow, backtrace) => match *arrow {
             datafusion::arrow::error::ArrowError::ExternalError(inner) => root_error(DataFusionError::External(inner)),
             other => Err(DataFusionError::ArrowError(Box::new(other), backtrace)),

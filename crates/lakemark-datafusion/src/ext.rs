@@ -26,14 +26,16 @@ pub trait LakemarkExt {
     /// Registers a tracked source and reads it.
     async fn read_checkpointed(&self, checkpoints: &Checkpoints, source: SourceSpec) -> Result<DataFrame>;
 
-    /// Registers `provider` as the tracked source `name`: any table whose scan is a native Parquet scan, such as a
-    /// `ListingTable`, on a local disk or any object store that the session knows. It is listed through `provider` now;
-    /// its schema and its partition columns are those of `provider`.
+    /// Registers `provider` as the tracked source `name`: any table whose scan is a plain file scan
+    /// ([`FileScanConfig`](datafusion::datasource::physical_plan::FileScanConfig)), such as a `ListingTable`, on a local
+    /// disk or any object store that the session knows. It is listed through `provider` now; its schema and its
+    /// partition columns are those of `provider`. Parquet is tracked by row groups, other formats by whole files.
     ///
     /// The recorded root is the path of a `ListingTable`, else the folder that all its files share.
     ///
     /// # Errors
-    /// [`Unsupported`](ErrorKind::Unsupported) for a table whose scan is of another kind, or does more than read files.
+    /// [`Unsupported`](ErrorKind::Unsupported) for a table whose scan is of another kind, or does more than read whole
+    /// files.
     async fn wrap_checkpointed(
         &self,
         checkpoints: &Checkpoints,

@@ -34,6 +34,7 @@ mod schema;
 mod seal;
 mod table;
 mod validate;
+mod whole;
 mod wrap;
 
 pub use checkpoints::{Checkpoints, Options, SourceSpec};

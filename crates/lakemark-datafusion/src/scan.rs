@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::common::tree_node::TreeNodeRecursion;
@@ -26,12 +27,12 @@ use futures::{StreamExt, TryStreamExt};
 use lakemark::steps::reach;
 use lakemark::{Coverage, FileVersion, Footer, FooterRead, InputId, RangeSet, SealedFile, Task, TaskRead};
 use object_store::ObjectMeta;
-use object_store::path::Path;
 use parquet::arrow::arrow_reader::{RowSelection, RowSelector};
 
 use crate::checkpoints::{Checkpoints, Source};
 use crate::errors::to_datafusion;
 use crate::schema::{file_schema, fits, nulls};
+use crate::whole::{PinnedStore, label, look_at, take_evidence};
 
 /// A task and the input id that its seal will have.
 #[derive(Debug, Clone)]
@@ -90,12 +91,55 @@ impl CheckpointedScanExec {
         (0..self.properties.partitioning.partition_count()).map(|p| self.tasks.get(p).map(|task| task.input))
     }
 
-    /// Opens the footers of the task `input` without reading a row.
-    pub(crate) async fn open_task(&self, input: InputId) -> lakemark::Result<TaskRead> {
+    /// What of the task `input` can be read: from its footers, or from its files' presence where they have none.
+    pub(crate) async fn look_at_task(&self, input: InputId) -> lakemark::Result<TaskRead> {
         match self.tasks.iter().find(|task| task.input == input) {
+            Some(found) if self.source.lake.has_whole_files() => look_at(&self.source, &found.task).await,
             Some(found) => Ok(prepare(&self.source, &self.files, &found.task).await?.1),
             None => Ok(TaskRead::default()),
         }
+    }
+
+    /// What a seal of the task `input` has to list, without a row of it having been read.
+    pub(crate) async fn open_task(&self, input: InputId) -> lakemark::Result<TaskRead> {
+        let mut read = self.look_at_task(input).await?;
+        if self.source.lake.has_whole_files() {
+            take_evidence(&self.source.lake, &mut read).await?;
+        }
+        Ok(read)
+    }
+
+    /// The rows of a task of whole files. Their evidence is on record when the stream has ended.
+    fn open_whole(
+        self,
+        mut read: TaskRead,
+        input: InputId,
+        template: FileScanConfig,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        let atoms = self.checkpoints.clone();
+        // Without evidence: for the names in an error, never for a seal.
+        atoms.shared.atoms.record(input, read.clone());
+        if read.files.is_empty() {
+            return Ok(Box::pin(EmptyRecordBatchStream::new(self.schema())));
+        }
+        let versions = || read.files.iter().map(|sealed| sealed.file.clone());
+        let store = PinnedStore::new(self.source.lake.clone(), versions());
+        let files = versions().map(|file| pinned_file(&self.source, &file)).collect();
+        let config = FileScanConfigBuilder::from(template).with_file_groups(vec![FileGroup::new(files)]).build();
+        let rows = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&rows);
+        let stream = config.open(0, store.context(&context)?)?.inspect_ok(move |batch| {
+            counted.fetch_add(batch.num_rows() as u64, Ordering::Relaxed);
+        });
+        let end = futures::stream::once(async move {
+            store.settle(&mut read).await.map_err(to_datafusion)?;
+            read.counted_rows = rows.load(Ordering::Relaxed);
+            atoms.shared.atoms.record(input, read);
+            Ok(None)
+        });
+        let stream = stream.map_ok(Some).chain(end).try_filter_map(|batch| std::future::ready(Ok(batch)));
+        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), stream)))
     }
 
     /// The source's name.
@@ -125,7 +169,7 @@ fn template(child: &Arc<dyn ExecutionPlan>) -> Option<FileScanConfig> {
 /// A file for DataFusion: the raw key travels in the extensions, the object path is only a label.
 pub(crate) fn pinned_file(source: &Source, file: &FileVersion) -> PartitionedFile {
     let meta = ObjectMeta {
-        location: Path::from(&*file.path),
+        location: label(file),
         last_modified: Default::default(),
         size: file.size,
         e_tag: None,
@@ -310,10 +354,18 @@ impl ExecutionPlan for CheckpointedScanExec {
         let empty = Arc::clone(&schema);
         let open = async move {
             reach("run.task");
-            let (files, read, extra) = prepare(&scan.source, &scan.files, &task).await.map_err(to_datafusion)?;
+            let whole = scan.source.lake.has_whole_files();
+            let (files, read, extra) = if whole {
+                (Vec::new(), look_at(&scan.source, &task).await.map_err(to_datafusion)?, 0)
+            } else {
+                prepare(&scan.source, &scan.files, &task).await.map_err(to_datafusion)?
+            };
             opened.add(read.files.len());
             left_out.add(read.changed.len() + read.unusable.len() + read.vanished.len());
             extra_columns.add(extra as usize);
+            if whole {
+                return scan.open_whole(read, input, template, context);
+            }
             scan.checkpoints.shared.atoms.record(input, read);
             if files.is_empty() {
                 return Ok(Box::pin(EmptyRecordBatchStream::new(empty)) as SendableRecordBatchStream);

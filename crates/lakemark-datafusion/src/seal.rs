@@ -26,6 +26,7 @@ use crate::checkpoints::Checkpoints;
 use crate::errors::{from_datafusion, to_datafusion};
 use crate::scan::scans;
 use crate::schema::without_views;
+use crate::whole::is_known;
 
 /// A destination and how files are written.
 #[derive(Debug, Clone)]
@@ -164,15 +165,15 @@ impl Attempt {
             None => Vec::new(),
         };
         let mut read = match self.checkpoints.shared.atoms.take(self.input) {
-            Some(read) => read,
-            // The plan knew its answer without a row of the task: a join with an empty lookup.
-            None => self.open_unread().await?,
+            Some(read) if read.files.iter().all(is_known) => read,
+            // The plan knew its answer without the rows of the task: a join with an empty lookup.
+            _ => self.open_unread().await?,
         };
         let files = std::mem::take(&mut read.files);
         if files.is_empty() {
             return Ok(done(false, Counts::default(), &[], &[], read));
         }
-        let rows_in = files.iter().map(rows_of).sum();
+        let rows_in = files.iter().map(rows_of).sum::<u64>() + read.counted_rows;
         let counts = Counts { rows_in, rows_out, rows_failed: 0 };
         let _timer = self.seal_time.timer();
         self.run.stage_keys(id, files.clone())?;
@@ -229,7 +230,7 @@ impl Attempt {
 }
 
 fn done(sealed: bool, counts: Counts, files: &[SealedFile], outputs: &[OutputFile], read: TaskRead) -> TaskDone {
-    let atoms = files.iter().map(|f| f.coverage.touched_groups(f.evidence.row_groups())).sum();
+    let atoms = files.iter().map(|f| f.coverage.touched_atoms(f.evidence.row_groups())).sum();
     TaskDone {
         sealed,
         counts,

@@ -10,7 +10,7 @@ use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::datasource::TableType;
 use datafusion::datasource::listing::PartitionedFile;
-use datafusion::datasource::physical_plan::{FileGroup, FileScanConfigBuilder, ParquetSource};
+use datafusion::datasource::physical_plan::{FileGroup, FileScanConfig, FileScanConfigBuilder, ParquetSource};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::datasource::table_schema::TableSchema;
 use datafusion::error::Result;
@@ -98,6 +98,20 @@ impl CheckpointedTable {
         )
     }
 
+    /// The scan of its files by DataFusion.
+    fn native(&self, state: &dyn Session) -> FileScanConfigBuilder {
+        if let Some(native) = &self.source.native {
+            return FileScanConfigBuilder::from(FileScanConfig::clone(native));
+        }
+        let table = TableSchema::builder(Arc::clone(&self.files))
+            .with_table_partition_cols(self.source.partitions.clone())
+            .build();
+        let parquet = ParquetSource::new(table)
+            .with_table_parquet_options(state.table_options().parquet.clone())
+            .with_parquet_file_reader_factory(Arc::new(PinnedReaderFactory { lake: self.source.lake.clone() }));
+        FileScanConfigBuilder::new(ObjectStoreUrl::local_filesystem(), Arc::new(parquet))
+    }
+
     /// Which files the filters that name only partition columns keep; `None`: all.
     fn partition_mask(
         &self,
@@ -180,7 +194,7 @@ impl TableProvider for CheckpointedTable {
         scanned.nothing_left = formed.tasks.is_empty();
         let known = |part: &lakemark::TaskPart| match (&part.coverage, &part.planned.group_rows) {
             (lakemark::Coverage::Whole, None) => 0,
-            (coverage, groups) => coverage.touched_groups(groups.as_ref().map_or(0, |g| g.len() as u64)),
+            (coverage, groups) => coverage.touched_atoms(groups.as_ref().map_or(0, |g| g.len() as u64)),
         };
         scanned.atoms = formed.tasks.iter().flat_map(|task| &task.parts).map(known).sum();
         self.source.set_scanned(scanned.clone());
@@ -194,13 +208,6 @@ impl TableProvider for CheckpointedTable {
         }
         let tasks: Vec<ScanTask> =
             formed.tasks.into_iter().map(|task| ScanTask { task, input: self.checkpoints.next_input() }).collect();
-        let table = TableSchema::builder(Arc::clone(&self.files))
-            .with_table_partition_cols(self.source.partitions.clone())
-            .build();
-        let options = state.table_options().parquet.clone();
-        let parquet = ParquetSource::new(table)
-            .with_table_parquet_options(options)
-            .with_parquet_file_reader_factory(Arc::new(PinnedReaderFactory { lake: self.source.lake.clone() }));
         // The groups say how many partitions there are; what each reads is decided when it runs.
         let group = |task: &ScanTask| -> FileGroup {
             let files = task.task.parts.iter().map(|part| pinned_file(&self.source, &part.planned.file));
@@ -208,7 +215,8 @@ impl TableProvider for CheckpointedTable {
         };
         let groups: Vec<FileGroup> = tasks.iter().map(group).collect();
         let partitions = groups.len();
-        let config = FileScanConfigBuilder::new(ObjectStoreUrl::local_filesystem(), Arc::new(parquet))
+        let config = self
+            .native(state)
             .with_file_groups(groups)
             .with_projection_indices(projection.cloned())?
             // Pins one task to one partition: no work stealing, no repartitioning.

@@ -7,16 +7,19 @@ use datafusion::arrow::datatypes::{FieldRef, Schema, SchemaRef};
 use datafusion::catalog::TableProvider;
 use datafusion::common::ScalarValue;
 use datafusion::datasource::listing::{ListingTable, PartitionedFile};
-use datafusion::datasource::physical_plan::{FileScanConfig, ParquetSource};
+use datafusion::datasource::physical_plan::FileScanConfig;
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::{SessionState, SessionStateBuilder};
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::empty::EmptyExec;
-use lakemark::{Error, ErrorKind, FileVersion, Lake, Listing, Result, Root, Select, object_version};
+use lakemark::{
+    Error, ErrorKind, FileVersion, Lake, Listing, OtherFormat, Result, Root, ScanPart, Select, object_version,
+};
 use object_store::ObjectMeta;
 
+use crate::checkpoints::PARQUET;
 use crate::errors::from_datafusion;
 
 /// A table, as a tracked source sees it.
@@ -26,6 +29,10 @@ pub(crate) struct Wrapped {
     /// The files' schema.
     pub(crate) schema: SchemaRef,
     pub(crate) partitions: Vec<FieldRef>,
+    /// What the files are.
+    pub(crate) format: String,
+    /// How files that are not Parquet are read.
+    pub(crate) native: Option<Arc<FileScanConfig>>,
     /// The values of the partition columns by path.
     pub(crate) values: HashMap<Arc<str>, Vec<ScalarValue>>,
 }
@@ -35,6 +42,8 @@ struct Scan {
     url: ObjectStoreUrl,
     schema: SchemaRef,
     partitions: Vec<FieldRef>,
+    format: String,
+    native: Option<Arc<FileScanConfig>>,
     files: Vec<PartitionedFile>,
 }
 
@@ -50,7 +59,7 @@ pub(crate) async fn take_apart(
 ) -> Result<Wrapped> {
     let taken_at = lakemark::time::now_ns();
     let state = for_listing(state)?;
-    let scan = scan(name, provider, &state).await?;
+    let mut scan = scan(name, provider, &state).await?;
     let bucket = Root::parse(scan.url.as_str())?;
     let keys: Vec<&str> = scan.files.iter().map(|file| file.object_meta.location.as_ref()).collect();
     let root = match (listing_folder(provider, &keys), known) {
@@ -68,10 +77,12 @@ pub(crate) async fn take_apart(
         let store = store.map_err(|e| from_datafusion(e, ErrorKind::Invalid, "the object store is not registered"))?;
         Lake::on(root.clone(), Select::All, store)
     };
+    let lake = if scan.format == PARQUET { lake } else { lake.with_whole_files() };
     let mut values = HashMap::with_capacity(scan.files.len());
     let mut files = Vec::with_capacity(scan.files.len());
-    for file in scan.files {
+    for file in std::mem::take(&mut scan.files) {
         let version = version(&root, &file.object_meta);
+        check_whole(name, &scan.format, &file, &version)?;
         if values.insert(Arc::clone(&version.path), file.partition_values).is_some() {
             return Err(unsupported(name, &format!("it reads `{}` more than once", version.path)));
         }
@@ -79,14 +90,15 @@ pub(crate) async fn take_apart(
     }
     files.sort_by(|a, b| a.path.cmp(&b.path));
     let listing = Listing { files, taken_at, ..Listing::default() };
-    Ok(Wrapped { lake, listing, schema: scan.schema, partitions: scan.partitions, values })
+    let Scan { schema, partitions, format, native, .. } = scan;
+    Ok(Wrapped { lake, listing, schema, partitions, format, native, values })
 }
 
 fn unsupported(name: &str, why: &str) -> Error {
     Error::new(ErrorKind::Unsupported, format!("table `{name}` cannot be wrapped: {why}"))
         .safe("nothing was read or written")
-        .way("wrap a ListingTable of Parquet files, or another table whose scan is a plain DataSourceExec over Parquet")
-        .way("register the files themselves: register_checkpointed with their directory")
+        .way("wrap a ListingTable, or another table whose scan is a plain DataSourceExec over whole files")
+        .way("register the files themselves, if they are Parquet: register_checkpointed with their directory")
 }
 
 /// The same session, for a listing: a remembered one does not see new files, and statistics cost a read of every footer.
@@ -117,15 +129,32 @@ async fn scan(name: &str, provider: &Arc<dyn TableProvider>, state: &SessionStat
     };
     check_plain(name, config, &provider.schema())?;
     let files: Vec<PartitionedFile> = config.file_groups.iter().flat_map(|group| group.files()).cloned().collect();
-    if let Some(file) = files.iter().find(|file| file.range.is_some() || !file.extensions.is_empty()) {
-        return Err(unsupported(name, &format!("it reads only a part of `{}`", file.object_meta.location)));
-    }
+    let format = config.file_source().file_type().to_owned();
+    let native = (format != PARQUET).then(|| Arc::new(config.clone()));
     Ok(Scan {
         url: config.object_store_url.clone(),
         schema: Arc::clone(config.file_schema()),
         partitions: config.table_partition_cols().iter().cloned().collect(),
+        format,
+        native,
         files,
     })
+}
+
+/// Checks that the scan reads the whole of `file`.
+fn check_whole(name: &str, format: &str, file: &PartitionedFile, version: &FileVersion) -> Result<()> {
+    if let (Some(range), true) = (&file.range, format != PARQUET) {
+        let other = match format {
+            "csv" => OtherFormat::Csv,
+            "json" => OtherFormat::Json,
+            _ => OtherFormat::Other("non-Parquet"),
+        };
+        let bytes = |at: i64| u64::try_from(at).unwrap_or(0);
+        ScanPart::bytes(name, version.clone(), other, bytes(range.start)..bytes(range.end))?;
+    } else if file.range.is_some() || !file.extensions.is_empty() {
+        return Err(unsupported(name, &format!("it reads only a part of `{}`", version.path)));
+    }
+    Ok(())
 }
 
 /// A listing table without files.
@@ -135,16 +164,14 @@ fn empty(name: &str, table: &ListingTable) -> Result<Scan> {
     let (partitions, files): (Vec<FieldRef>, Vec<FieldRef>) =
         schema.fields().iter().cloned().partition(|field| partitions.iter().any(|(name, _)| name == field.name()));
     let Some(path) = table.table_paths().first() else { return Err(unsupported(name, "it has no path")) };
-    Ok(Scan { url: path.object_store(), schema: Arc::new(Schema::new(files)), partitions, files: Vec::new() })
+    let format = table.options().format.get_ext();
+    let schema = Arc::new(Schema::new(files));
+    Ok(Scan { url: path.object_store(), schema, partitions, format, native: None, files: Vec::new() })
 }
 
 /// Checks that the scan gives exactly the rows and columns of its files.
 fn check_plain(name: &str, config: &FileScanConfig, table: &Schema) -> Result<()> {
     let source = config.file_source();
-    if !source.is::<ParquetSource>() {
-        let found = source.file_type();
-        return Err(unsupported(name, &format!("its files are {found}; only Parquet files are tracked by row group")));
-    }
     if source.filter().is_some() || config.limit.is_some() {
         return Err(unsupported(name, "its scan selects rows"));
     }

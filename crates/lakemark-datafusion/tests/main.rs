@@ -20,5 +20,7 @@ mod support;
 mod tasks;
 #[path = "plugin/udfs.rs"]
 mod udfs;
+#[path = "plugin/whole.rs"]
+mod whole;
 #[path = "plugin/wrapped.rs"]
 mod wrapped;
