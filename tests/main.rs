@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "core/backends.rs"]
+mod backends;
 #[path = "core/commits.rs"]
 mod commits;
 #[path = "core/contract.rs"]
@@ -12,10 +14,10 @@ mod damage;
 mod epochs;
 #[path = "core/example.rs"]
 mod example;
-#[path = "core/fault_store.rs"]
-mod fault_store;
 #[path = "core/faults.rs"]
 mod faults;
+#[path = "core/gcs.rs"]
+mod gcs;
 #[path = "core/growth.rs"]
 mod growth;
 #[path = "core/harness.rs"]

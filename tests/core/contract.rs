@@ -6,8 +6,8 @@ use lakemark::MemoryCheckpointStore;
 use lakemark::store::contract::check;
 use object_store::memory::InMemory;
 
-use crate::fault_store::{Act, Failure, Op, When};
 use crate::harness::{Site, faulty, store_on, takeover};
+use lakemark::faults::{Act, Failure, Op, When};
 
 #[tokio::test]
 async fn the_memory_store_keeps_the_contract() {

@@ -3,12 +3,12 @@
 use lakemark::{ErrorKind, ObjectCheckpointStore};
 use rstest::rstest;
 
-use crate::fault_store::FaultStore;
 use crate::harness::{faulty, get, names, put, seal, seen_done, takeover, whole};
+use lakemark::faults::FaultStore;
 
 /// A store with a folded segment, a loose seal, and an intent that is open on a commit object.
 async fn lived_in() -> (FaultStore, ObjectCheckpointStore) {
-    use crate::fault_store::{Act, Failure, Op, When};
+    use lakemark::faults::{Act, Failure, Op, When};
     let (faults, store) = faulty();
     let run = store.begin(takeover()).await.unwrap();
     let _ = seal(&run, vec![whole("a")]).await.unwrap();

@@ -11,10 +11,10 @@ use object_store::ObjectStore;
 use object_store::memory::InMemory;
 use rstest::rstest;
 
-use crate::fault_store::{Act, FaultStore, Gate, Op, When};
 use crate::harness::{
     Site, done, faulty, leased, manifests, names, newest, next, seal, seen_done, store_on, takeover, whole,
 };
+use lakemark::faults::{Act, FaultStore, Gate, Op, When};
 
 fn kind<T: std::fmt::Debug>(result: lakemark::Result<T>) -> ErrorKind {
     result.unwrap_err().kind()

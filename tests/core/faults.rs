@@ -6,8 +6,8 @@ use lakemark::{Counts, ErrorKind, SealOutcome};
 use object_store::memory::InMemory;
 use rstest::rstest;
 
-use crate::fault_store::{Act, Failure, FaultStore, Op, When};
 use crate::harness::{ONE_TRY, faulty, names, newest, next, seal, seen_done, store_on, takeover, whole};
+use lakemark::faults::{Act, Failure, FaultStore, Op, When};
 
 fn seals(path: &str) -> bool {
     path.contains("/seals/")
@@ -241,7 +241,7 @@ async fn a_commit_that_failed_before_its_intent_committed_nothing(#[case] again:
 /// The same when the caller gives up waiting (a timeout, Ctrl-C) instead of the store.
 #[tokio::test]
 async fn a_commit_that_was_interrupted_before_its_intent_committed_nothing() {
-    use crate::fault_store::Gate;
+    use lakemark::faults::Gate;
     let (faults, store) = faulty();
     let run = store.begin(takeover()).await.unwrap();
     let _ = seal(&run, vec![whole("a")]).await.unwrap();

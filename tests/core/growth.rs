@@ -2,8 +2,8 @@
 
 use lakemark::CheckpointStore;
 
-use crate::fault_store::{FaultStore, Op, Request};
 use crate::harness::{done, faulty, group, names, part, seal, store_on, takeover};
+use lakemark::faults::{FaultStore, Op, Request};
 
 const RUNS: u64 = 300;
 const ATOMS: u64 = 3;

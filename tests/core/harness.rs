@@ -18,7 +18,7 @@ use object_store::memory::InMemory;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode};
 use tempfile::TempDir;
 
-use crate::fault_store::FaultStore;
+use lakemark::faults::FaultStore;
 
 pub const SOURCE: &str = "docs";
 

@@ -1,7 +1,22 @@
-//! An [`ObjectStore`] that does what it is told to go wrong with, and counts what it is asked for.
+//! An [`ObjectStore`] that does what it is told to go wrong with, and counts what it is asked for; for tests of this
+//! workspace and of implementors (feature `testing`).
 //!
 //! A fault is planted for one kind of request, some of the paths and some of the occurrences. The returned [`Planted`]
 //! panics when it is dropped without having fired, so that no test passes because its fault missed.
+//!
+//! ```
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+//! use std::sync::Arc;
+//! use lakemark::faults::{Act, Failure, FaultStore, Op, When};
+//! use object_store::{ObjectStoreExt, memory::InMemory, path::Path};
+//!
+//! let faults = FaultStore::new(Arc::new(InMemory::new()));
+//! let lost = faults.plant(Op::Put, |path| path == "a", When::First(1), Act::DoneThenFail(Failure::Unanswered));
+//! assert!(faults.put(&Path::from("a"), "x".into()).await.is_err(), "the answer was lost");
+//! assert!(faults.get(&Path::from("a")).await.is_ok(), "but it was done");
+//! assert_eq!(lost.fired(), 1);
+//! # });
+//! ```
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -23,9 +38,13 @@ use tokio::sync::Semaphore;
 /// A kind of request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Op {
+    /// A write.
     Put,
+    /// A read.
     Get,
+    /// A listing; its path is its prefix.
     List,
+    /// A deletion.
     Delete,
 }
 
@@ -42,6 +61,10 @@ pub enum Failure {
     AlreadyExists,
     /// 412.
     Precondition,
+    /// 429: too many requests.
+    Throttled,
+    /// 503: slow down.
+    Overloaded,
     /// The backend has no such operation.
     NotSupported,
 }
@@ -72,14 +95,21 @@ pub struct Gate {
     opened: Arc<Semaphore>,
 }
 
-impl Gate {
-    pub fn new() -> Self {
+impl Default for Gate {
+    fn default() -> Self {
         Self { arrived: Arc::new(Semaphore::new(0)), opened: Arc::new(Semaphore::new(0)) }
+    }
+}
+
+impl Gate {
+    /// A closed gate.
+    pub fn new() -> Self {
+        Self::default()
     }
 
     /// Waits until one request more waits at the gate.
     pub async fn reached(&self) {
-        self.arrived.acquire().await.unwrap().forget();
+        take(&self.arrived).await;
     }
 
     /// Lets one request through.
@@ -89,13 +119,21 @@ impl Gate {
 
     async fn wait(&self) {
         self.arrived.add_permits(1);
-        self.opened.acquire().await.unwrap().forget();
+        take(&self.opened).await;
+    }
+}
+
+/// A semaphore that nobody closes always gives a permit.
+async fn take(semaphore: &Semaphore) {
+    if let Ok(permit) = semaphore.acquire().await {
+        permit.forget();
     }
 }
 
 /// Which of the matching requests are hit; from 1.
 #[derive(Debug, Clone)]
 pub enum When {
+    /// All.
     Always,
     /// The first so many.
     First(u64),
@@ -162,7 +200,9 @@ impl Faults {
 /// One request that was made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
+    /// What was asked.
     pub op: Op,
+    /// Of which key, or prefix.
     pub path: String,
     /// Bytes that were to be put.
     pub bytes: u64,
@@ -213,11 +253,13 @@ impl FaultStore {
 }
 
 fn error(failure: Failure, path: &str) -> Error {
+    let generic =
+        |what: &str| Error::Generic { store: "faulty", source: format!("injected: {what} for {path}").into() };
     let (path, source) = (path.to_owned(), "injected".into());
     match failure {
-        Failure::Unanswered => {
-            Error::Generic { store: "faulty", source: format!("injected: no answer for {path}").into() }
-        }
+        Failure::Unanswered => generic("no answer"),
+        Failure::Throttled => generic("429 Too Many Requests"),
+        Failure::Overloaded => generic("503 Service Unavailable"),
         Failure::Denied => Error::PermissionDenied { path, source },
         Failure::NotFound => Error::NotFound { path, source },
         Failure::AlreadyExists => Error::AlreadyExists { path, source },
