@@ -20,6 +20,8 @@ mod coverage;
 pub mod disk;
 mod error;
 #[cfg(feature = "testing")]
+pub mod faults;
+#[cfg(feature = "testing")]
 pub mod fuzzing;
 mod identity;
 mod plan;
@@ -27,6 +29,7 @@ mod run;
 mod sink;
 mod source;
 pub mod steps;
+mod storage;
 pub mod store;
 pub mod time;
 
@@ -40,6 +43,7 @@ pub use plan::*;
 pub use run::{AtomRegistry, BeginOptions, CheckpointIdMap, Committed, Recovered, Run, TaskRead, Wait, Worker};
 pub use sink::*;
 pub use source::*;
+pub use storage::{Bucket, StorageOptions};
 pub use store::{
     Binding, Checkpoint, CheckpointState, CheckpointStore, Counts, Expected, FileUpdate, Lease, Live, LiveVersion,
     MemoryCheckpointStore, ObjectCheckpointStore, OutputFile, Seal, SealKind, SealOutcome, SealedFile, SourceSettings,

@@ -61,7 +61,7 @@ impl FileVersion {
     pub fn compare(&self, other: &Self) -> Sameness {
         let same = self.size == other.size
             && match (&self.etag, &other.etag, self.mtime, other.mtime) {
-                (Some(a), Some(b), _, _) => a == b,
+                (Some(a), Some(b), _, _) => same_etag(a, b),
                 (_, _, Some(a), Some(b)) => a == b,
                 _ => false,
             };
@@ -72,6 +72,11 @@ impl FileVersion {
     pub fn is_same(&self, other: &Self) -> bool {
         self.compare(other) == Sameness::Same
     }
+}
+
+/// Whether two etags are one: some servers quote them in one kind of answer only.
+pub(crate) fn same_etag(a: &str, b: &str) -> bool {
+    a.trim_matches('"') == b.trim_matches('"')
 }
 
 impl fmt::Display for FileVersion {
@@ -133,6 +138,7 @@ mod tests {
         let base = FileVersion::new("a", 10);
         let both = base.clone().with_etag("\"x\"").with_mtime(5);
         assert!(both.is_same(&base.clone().with_etag("W/\"x\"").with_mtime(6)));
+        assert!(both.is_same(&base.clone().with_etag("x").with_mtime(6)), "quoted in one kind of answer only");
         assert!(!both.is_same(&base.clone().with_etag("\"y\"").with_mtime(5)));
         assert!(both.is_same(&base.clone().with_mtime(5)));
         assert!(!base.clone().with_etag("x").is_same(&base.clone().with_mtime(5)));

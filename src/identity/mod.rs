@@ -6,6 +6,7 @@ mod ids;
 mod root;
 
 pub use atom::AtomKey;
+pub(crate) use file::same_etag;
 pub use file::{Evidence, FileVersion, Sameness};
 pub use ids::{AttemptNonce, CheckpointId, Epoch, InputId, ManifestVersion, StoreId};
 pub use root::Root;

@@ -48,12 +48,16 @@ impl ObjectCheckpointStore {
         let mut probed = false;
         loop {
             let view = self.read().await?;
+            let endpoint = self.endpoint();
             if let Some(head) = &view.head {
                 check_settings(&head.manifest, &options.sources, options.sink.as_ref())?;
                 if let Verdict::LookAgain = watch.observe(self, head).await? {
                     continue;
                 }
-            } else if !std::mem::replace(&mut probed, true) {
+            }
+            // What creates atomically at one endpoint need not at another one of the same store.
+            let known = view.head.as_ref().is_some_and(|head| head.manifest.endpoint == endpoint);
+            if !known && !std::mem::replace(&mut probed, true) {
                 self.probe().await?;
             }
             let holder = Holder::current(crate::time::now_ms());
@@ -71,8 +75,13 @@ impl ObjectCheckpointStore {
                     Some(flush(&self.medium, &head.manifest.segments, std::mem::take(&mut delta), version).await?);
             }
             reach("open.before_manifest");
-            let open =
-                Transition::Open { holder, sources: options.sources.clone(), sink: options.sink.clone(), segments };
+            let open = Transition::Open {
+                holder,
+                sources: options.sources.clone(),
+                sink: options.sink.clone(),
+                endpoint,
+                segments,
+            };
             match self.chain.append(view.head.as_ref(), &open).await? {
                 Appended::Newest(head) => {
                     reach("open.after_manifest");

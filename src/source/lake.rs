@@ -6,18 +6,21 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use futures::TryStreamExt;
 use object_store::{ObjectStore, ObjectStoreExt};
 use tokio::task::{JoinError, spawn_blocking};
 
 use super::cache::FooterCache;
 use super::counters::SourceCounters;
 use super::disk;
+use super::footer::Footer;
 use super::listing::{Found, Listing};
 use super::objects::{self, Objects};
 use super::pinned::PinnedReader;
 use super::select::{Select, split_file, split_pattern};
 use crate::error::{Error, ErrorKind, Result};
 use crate::identity::{FileVersion, Root};
+use crate::storage::{Bucket, StorageOptions};
 
 /// How many footers are remembered, and in about how many bytes.
 const FOOTERS: usize = 4096;
@@ -65,7 +68,7 @@ impl Lake {
                 format!("sources on `{}` cannot be opened by URL", root.scheme()),
             )
             .at(url)
-            .way("use a path or a file:// URL")
+            .way("open it with its options: Lake::connect")
             .way("open the object store yourself and call Lake::on"));
         };
         let select = match fs::metadata(&at) {
@@ -93,6 +96,48 @@ impl Lake {
             })?;
         }
         Ok(Self::with(root, select, Access::Disk(directory)))
+    }
+
+    /// Opens a directory, one file, or a pattern, by path or URL, on a disk or on an object store that is reached with
+    /// `options`.
+    ///
+    /// On an object store there are no directories: a prefix without objects is taken for a mistake, never for an empty
+    /// source. A key that exists as it is written is never taken for a pattern (R35).
+    ///
+    /// # Errors
+    /// As [`open`](Self::open) and [`Bucket::connect`].
+    pub async fn connect(url: &str, options: &StorageOptions) -> Result<Self> {
+        let root = Root::parse(url)?;
+        if root.is_local() {
+            return Self::open(url);
+        }
+        let lake = Self::on(root.clone(), Select::All, Bucket::connect(&root, options)?.objects);
+        if lake.has_objects().await? {
+            return Ok(lake);
+        }
+        let Access::Objects(store) = lake.access() else { return Ok(lake) };
+        let (directory, one) = split_file(&root);
+        if let Select::File(name) = &one
+            && !name.is_empty()
+        {
+            let file = Self::on(directory, one.clone(), Arc::clone(store));
+            if file.stat(name).await?.is_some() {
+                return Ok(file);
+            }
+        }
+        match split_pattern(&root, |_| false)? {
+            Some((directory, pattern)) => Ok(Self::on(directory, Select::Glob(pattern), Arc::clone(store))),
+            None => Err(missing(&root.place(""))),
+        }
+    }
+
+    /// Whether there is any object below the root of an object store.
+    async fn has_objects(&self) -> Result<bool> {
+        let Access::Objects(store) = self.access() else { return Ok(false) };
+        self.counters().listed();
+        let prefix = objects::key(self.root(), "")?;
+        let first = store.list(prefix.as_ref()).try_next().await;
+        first.map(|first| first.is_some()).map_err(|e| objects::failed(self.root(), "", e))
     }
 
     /// A source on any object store. Keys are the root's prefix, `/` and the path: `store` is the whole bucket.
@@ -172,6 +217,11 @@ impl Lake {
     /// A reader of exactly `file`. Nothing is opened before the first read.
     pub fn reader(&self, file: &FileVersion) -> PinnedReader {
         PinnedReader::new(self.clone(), file.clone())
+    }
+
+    /// As [`reader`](Self::reader), with its footer at hand: it is not read again, whatever else was remembered since.
+    pub fn reader_with(&self, file: &FileVersion, footer: Arc<Footer>) -> PinnedReader {
+        PinnedReader::new(self.clone(), file.clone()).with_footer(footer)
     }
 
     pub(super) fn access(&self) -> &Access {

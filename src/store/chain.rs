@@ -8,7 +8,7 @@ use super::medium::{Created, Medium};
 use super::names::ObjectName;
 use super::transition::{Stamp, Transition};
 use crate::error::{Error, ErrorKind, Result};
-use crate::identity::{AttemptNonce, ManifestVersion};
+use crate::identity::{AttemptNonce, ManifestVersion, StoreId};
 
 /// Manifests that are kept.
 const KEPT: usize = 100;
@@ -60,10 +60,14 @@ impl Chain {
     /// # Errors
     /// [`ErrorKind::Corrupt`] when there are objects but no manifest, or the newest one is damaged: never "new" (R62, R81).
     pub async fn newest(&self) -> Result<Option<Head>> {
-        // A manifest can be pruned between the listing and the read: list again.
+        // A manifest can be pruned between the listing and the read, or the first one made between two listings: list
+        // again.
         for _ in 0..5 {
             let Some(version) = self.newest_version().await? else {
-                return self.check_empty().await.map(|()| None);
+                if self.is_empty().await? {
+                    return Ok(None);
+                }
+                continue;
             };
             if let Some(head) = self.read(version).await? {
                 return Ok(Some(head));
@@ -75,11 +79,15 @@ impl Chain {
             .way("run again; if it stays so, the store does not list consistently and cannot be used"))
     }
 
-    async fn check_empty(&self) -> Result<()> {
+    /// Whether a store without a manifest is new. Not, when another driver has made its first manifest by now.
+    async fn is_empty(&self) -> Result<bool> {
         let names = self.medium.list("").await?;
+        if names.iter().any(|name| matches!(name.parse(), Ok(ObjectName::Manifest(_)))) {
+            return Ok(false);
+        }
         let left: Vec<_> = names.iter().filter(|name| !matches!(name.parse(), Ok(ObjectName::Probe(_)))).collect();
         match left.first() {
-            None => Ok(()),
+            None => Ok(true),
             Some(name) => Err(Error::corrupt(
                 self.medium.url(),
                 format!("there is no manifest here, but {} objects such as `{name}`", left.len()),
@@ -111,7 +119,7 @@ impl Chain {
     /// Appends the result of `transition` after `old`, then lists and reads again: what counts is what is newest,
     /// never what was meant to be written.
     pub async fn append(&self, old: Option<&Head>, transition: &Transition) -> Result<Appended> {
-        let stamp = Stamp { nonce: AttemptNonce::random(), at: crate::time::now_ms() };
+        let stamp = Stamp { store: StoreId::random(), nonce: AttemptNonce::random(), at: crate::time::now_ms() };
         let manifest = transition.apply(old, stamp)?;
         let bytes = encode("manifest", &manifest)?;
         let name = ObjectName::Manifest(manifest.version);

@@ -74,6 +74,16 @@ pub struct Binding {
     pub kind: String,
     /// Where it is.
     pub root: Root,
+    /// The columns that become folders: files of two layouts would not be one table.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub partition_by: Vec<String>,
+}
+
+impl Binding {
+    /// Whether it is of the same kind at the same place.
+    pub(super) fn is_at(&self, other: &Self) -> bool {
+        self.kind == other.kind && self.root == other.root
+    }
 }
 
 /// What is fixed for a source when it is first used (R121, R122).
@@ -134,6 +144,9 @@ pub struct Manifest {
     pub sink: Option<Binding>,
     /// The sources, by name.
     pub sources: BTreeMap<String, SourceSettings>,
+    /// Where the store was reached when its epoch was opened: another endpoint is probed before it is used.
+    #[serde(default)]
+    pub endpoint: String,
 }
 
 /// A manifest and the digest of its bytes, by which its child names it.

@@ -93,6 +93,10 @@ impl Medium {
         self.patience
     }
 
+    pub(super) fn count_put(&self) {
+        self.counters.put.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub(super) fn objects(&self) -> Arc<dyn ObjectStore> {
         Arc::clone(&self.objects)
     }

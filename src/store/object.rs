@@ -17,6 +17,7 @@ use super::segment::{Levels, SegmentData};
 use crate::disk::{Disk, DiskStore, RealDisk};
 use crate::error::{Error, ErrorKind, Result};
 use crate::identity::{AttemptNonce, CheckpointId, Epoch, Root, StoreId};
+use crate::storage::{Bucket, StorageOptions};
 
 /// A store, not yet written to. Opening and reading change nothing; [`begin`](Self::begin) wins an epoch.
 #[derive(Debug, Clone)]
@@ -24,6 +25,7 @@ pub struct ObjectCheckpointStore {
     pub(crate) medium: Medium,
     pub(crate) chain: Chain,
     root: Root,
+    endpoint: Arc<str>,
 }
 
 /// The state of a store at one manifest version, with the loose seals of its epoch decided on top.
@@ -86,13 +88,28 @@ impl ObjectCheckpointStore {
         Self::open_on(Root::parse(url)?, Arc::new(RealDisk))
     }
 
+    /// Opens the store at `url`, on a disk or on an object store that is reached with `options`. Nothing is read or written
+    /// yet.
+    ///
+    /// # Errors
+    /// As [`Bucket::connect`], and [`ErrorKind::Invalid`] for what is no URL.
+    pub fn connect(url: &str, options: &StorageOptions) -> Result<Self> {
+        let root = Root::parse(url)?;
+        if root.is_local() {
+            return Self::open_on(root, Arc::new(RealDisk));
+        }
+        let objects = Bucket::connect(&root, options)?.below(&root)?;
+        let endpoint = format!("{root} {}", options.endpoint()).trim_end().into();
+        Ok(Self { endpoint, ..Self::on(root, objects) })
+    }
+
     /// Opens the store at the local `root`, with every change going through `disk`.
     pub fn open_on(root: Root, disk: Arc<dyn Disk>) -> Result<Self> {
         let Some(path) = root.local_path() else {
             return Err(Error::new(ErrorKind::Unsupported, format!("{root} is not on a local disk"))
                 .safe("nothing was changed")
-                .way("put the store on a local path")
-                .way("from Rust: ObjectCheckpointStore::on(root, any object_store)"));
+                .way("open it with its options: ObjectCheckpointStore::connect")
+                .way("put the store on a local path"));
         };
         Ok(Self::on(root, Arc::new(DiskStore::new(path, disk))))
     }
@@ -100,7 +117,7 @@ impl ObjectCheckpointStore {
     /// A store on any object store, whose own root is the store's prefix; `root` names it in messages.
     pub fn on(root: Root, objects: Arc<dyn ObjectStore>) -> Self {
         let medium = Medium::new(objects, root.to_string(), Patience::default());
-        Self { chain: Chain::new(medium.clone()), medium, root }
+        Self { chain: Chain::new(medium.clone()), medium, endpoint: root.to_string().into(), root }
     }
 
     /// With another patience towards a store that does not answer.
@@ -114,6 +131,11 @@ impl ObjectCheckpointStore {
     /// Where it is.
     pub fn root(&self) -> &Root {
         &self.root
+    }
+
+    /// Where it is reached: the root, and the server if it was named.
+    pub(crate) fn endpoint(&self) -> String {
+        self.endpoint.to_string()
     }
 
     /// Requests made through this value and its clones.
@@ -257,6 +279,7 @@ impl Medium {
         let path = object_store::path::Path::from(name.to_string());
         let tries = (0..writers).map(|_| {
             let (objects, path) = (self.objects(), path.clone());
+            self.count_put();
             async move {
                 let bytes = AttemptNonce::random().to_string();
                 objects.put_opts(&path, bytes.into(), PutMode::Create.into()).await

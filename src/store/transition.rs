@@ -11,6 +11,8 @@ use crate::identity::{AttemptNonce, Epoch, ManifestVersion, StoreId};
 /// What makes two writers' manifests of one version differ.
 #[derive(Debug, Clone, Copy)]
 pub struct Stamp {
+    /// The id of the store, if this is its first manifest.
+    pub store: StoreId,
     /// The writer.
     pub nonce: AttemptNonce,
     /// Milliseconds since 1970.
@@ -35,6 +37,8 @@ pub enum Transition {
         sources: BTreeMap<String, SourceSettings>,
         /// The destination to record; a known one must be equal.
         sink: Option<Binding>,
+        /// Where the store was reached and probed.
+        endpoint: String,
         /// Segments with the folded seals.
         segments: SegmentChange,
     },
@@ -104,7 +108,8 @@ impl Transition {
             new.segments.clone_from(now);
         }
         match self {
-            Self::Open { holder, sources, sink, .. } => {
+            Self::Open { holder, sources, sink, endpoint, .. } => {
+                new.endpoint.clone_from(endpoint);
                 new.epoch = new.epoch.next();
                 new.holder = Some(holder.clone());
                 record(&mut new, sources, sink.as_ref())?;
@@ -131,7 +136,7 @@ impl Transition {
 /// The state before the first manifest.
 fn first(stamp: Stamp) -> Manifest {
     Manifest {
-        store: StoreId::random(),
+        store: stamp.store,
         version: ManifestVersion(0),
         parent: None,
         epoch: Epoch(0),
@@ -143,6 +148,7 @@ fn first(stamp: Stamp) -> Manifest {
         commits: CommitState::default(),
         sink: None,
         sources: BTreeMap::new(),
+        endpoint: String::new(),
     }
 }
 
@@ -197,6 +203,18 @@ pub fn check_settings(
         }
     }
     match (&known.sink, sink) {
+        (Some(recorded), Some(given)) if recorded.is_at(given) && recorded != given => {
+            let shown = |columns: &[String]| match columns {
+                [] => "not partitioned".to_owned(),
+                columns => format!("partitioned by {}", columns.join(", ")),
+            };
+            let (was, is) = (shown(&recorded.partition_by), shown(&given.partition_by));
+            Err(Error::refused(format!("the destination is {is} here, but {was} so far"))
+                .at(&recorded.root)
+                .safe("nothing was changed")
+                .way(format!("keep the layout: partition_by = {:?}", recorded.partition_by))
+                .way("use another `store` and destination, to write all of it in the new layout"))
+        }
         (Some(recorded), Some(given)) if recorded != given => Err(Error::refused(format!(
             "the destination is {} {} here, but the store belongs to {} {}",
             given.kind, given.root, recorded.kind, recorded.root
@@ -227,7 +245,7 @@ mod tests {
     use super::*;
 
     fn stamp() -> Stamp {
-        Stamp { nonce: AttemptNonce::random(), at: 0 }
+        Stamp { store: StoreId::random(), nonce: AttemptNonce::random(), at: 0 }
     }
 
     fn head(manifest: Manifest) -> Head {
@@ -239,6 +257,7 @@ mod tests {
             holder: Holder::current(0),
             sources: BTreeMap::new(),
             sink: None,
+            endpoint: String::new(),
             segments: SegmentChange::default(),
         }
     }
@@ -282,9 +301,24 @@ mod tests {
     #[test]
     fn what_the_invariants_forbid_is_not_written() {
         let nothing = SegmentChange::default;
+        let segment = |version, level| SegmentRef {
+            version: ManifestVersion(version),
+            nonce: AttemptNonce::random(),
+            level,
+            bytes: 1,
+            digest: String::new(),
+            rows: 1,
+        };
+        let fold = |segments: &[SegmentRef]| Transition::Fold(SegmentChange { now: Some(segments.to_vec()) });
+        let (one, two) = (segment(2, 0), segment(2, 0));
         let forbidden: Vec<(&str, Vec<Transition>)> = vec![
             ("I8", vec![Transition::Fold(nothing())]),
             ("I8", vec![open(), Transition::Close(nothing()), Transition::Fold(nothing())]),
+            ("I1", vec![open(), fold(&[segment(1, 0)])]),
+            ("I1", vec![open(), fold(&[segment(3, 0)])]),
+            ("I5", vec![open(), fold(&[one.clone(), one.clone()])]),
+            ("I5", vec![open(), fold(&[one.clone(), two])]),
+            ("I5", vec![open(), fold(&[segment(2, 1), one])]),
             ("I6", vec![open(), intent(2)]),
             ("I6", vec![open(), intent(1), intent(2)]),
             ("I6", vec![open(), done(0, 0)]),
@@ -294,6 +328,31 @@ mod tests {
             let error = after(&steps).unwrap_err();
             assert!(error.what().starts_with(invariant), "{error}");
         }
+    }
+
+    /// No transition makes such a step: what a fault of lakemark itself would make is not written either.
+    #[test]
+    fn i8_steps_that_no_transition_makes_are_not_written() {
+        let old = after(&[open()]).unwrap();
+        let next = after(&[open(), Transition::Fold(SegmentChange::default())]).unwrap();
+        let legal = Manifest { store: old.store, ..next };
+        assert!(invariants::check_step(Some(&old), &legal).is_ok());
+        let wrong: [fn(&mut Manifest); 5] = [
+            |new| new.version = ManifestVersion(3),
+            |new| new.epoch = new.epoch.next(),
+            |new| new.store = StoreId::random(),
+            |new| new.parent = None,
+            |new| new.commits.last = 1,
+        ];
+        for (i, spoil) in wrong.iter().enumerate() {
+            let mut new = legal.clone();
+            spoil(&mut new);
+            let error = invariants::check_step(Some(&old), &new).unwrap_err();
+            assert!(error.what().starts_with("I8") || error.what().starts_with("I6"), "{i}: {error}");
+        }
+        let committed = Manifest { commits: CommitState { last: 3, ..CommitState::default() }, ..old };
+        let fewer = Manifest { commits: CommitState { last: 2, ..CommitState::default() }, ..legal };
+        assert!(invariants::check_step(Some(&committed), &fewer).unwrap_err().what().starts_with("I8"));
     }
 
     #[test]

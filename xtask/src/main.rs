@@ -1,6 +1,6 @@
 //! Development tasks of this workspace, run as `cargo xtask <task>`. Nothing but the standard library.
 //!
-//! - `test [-- ARGS]` runs all tests, with independent readers at hand; `ARGS` go to `cargo test`.
+//! - `test [-- ARGS]` runs all tests, with independent readers and servers of objects at hand; `ARGS` go to `cargo test`.
 //! - `bench [ARGS]` runs the benchmarks; `ARGS` go to `cargo bench`.
 //! - `deps` checks that dependencies point one way: command -> integrations -> core.
 //! - `ci` is all that must hold before a change is merged.
@@ -8,9 +8,10 @@
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
-use std::time::Instant;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
 
 const USAGE: &str = "usage: cargo xtask test [-- ARGS] | bench [ARGS] | deps | ci";
 
@@ -53,19 +54,23 @@ fn main() -> ExitCode {
 /// Runs all tests, those after a failure too, and returns the first failure.
 fn test(workspace: &Workspace, args: &[&str]) -> Outcome {
     let mut steps = Steps::default();
-    let python = steps.step("install readers", || install_readers(workspace))?;
+    let python = steps.step("install what tests need from PyPI", || install_python(workspace))?;
+    let azurite = steps.step("install what tests need from npm", || install_npm(workspace))?;
+    let servers = steps.step("start servers", || Servers::start(workspace, &python, &azurite))?;
     let mut first = Ok(());
     for packages in TESTED {
         let selected: Vec<&str> = packages.iter().flat_map(|package| ["-p", package]).collect();
         let outcome = steps.step(&format!("test {}", packages.join(", ")), || {
             let mut command = workspace.cargo("test", &["--no-fail-fast"]);
-            run(command.args(selected).args(args).env("LAKEMARK_READERS_PYTHON", &python))
+            let command = command.args(selected).args(args).env("LAKEMARK_READERS_PYTHON", &python);
+            run(servers.tell(command))
         });
         first = first.and(outcome);
     }
     let outcome = steps.step("self test of readers", || {
         run(workspace.command(&python).arg("tests/readers/test_check.py").env("PYTHONDONTWRITEBYTECODE", "1"))
     });
+    drop(servers);
     steps.summary();
     first.and(outcome)
 }
@@ -154,12 +159,12 @@ fn remove_quickstart_outputs(workspace: &Workspace) -> Outcome {
     remove().map_err(|error: std::io::Error| Failure::new(format!("cannot remove the quickstart's outputs: {error}")))
 }
 
-// Readers: DuckDB, Polars and pyarrow in a virtual environment.
+// Readers and servers: DuckDB, Polars, pyarrow and moto in a virtual environment, Azurite in a folder of npm's.
 
 /// Makes the environment unless it is there as the requirements say, and returns its Python.
-fn install_readers(workspace: &Workspace) -> Outcome<PathBuf> {
-    let requirements = workspace.root.join("tests/readers/requirements.txt");
-    let environment = workspace.target.join("readers-venv");
+fn install_python(workspace: &Workspace) -> Outcome<PathBuf> {
+    let requirements = workspace.root.join("tests/requirements.txt");
+    let environment = workspace.target.join("tests-venv");
     let python = environment.join(if cfg!(windows) { "Scripts/python.exe" } else { "bin/python" });
     let stamp = environment.join("installed.txt");
     let cannot = |what: &Path, error| Failure::new(format!("{}: {error}", what.display()));
@@ -178,6 +183,82 @@ fn install_readers(workspace: &Workspace) -> Outcome<PathBuf> {
     run(pip.args(["--quiet", "--disable-pip-version-check", "--only-binary", ":all:", "-r"]).arg(&requirements))?;
     fs::write(&stamp, wanted).map_err(|error| cannot(&stamp, error))?;
     Ok(python)
+}
+
+/// Installs Azurite unless it is there as the package says, and returns the folder.
+fn install_npm(workspace: &Workspace) -> Outcome<PathBuf> {
+    let package = workspace.root.join("tests/services/package.json");
+    let folder = workspace.target.join("tests-npm");
+    let stamp = folder.join("installed.json");
+    let cannot = |what: &Path, error| Failure::new(format!("{}: {error}", what.display()));
+    let wanted = fs::read_to_string(&package).map_err(|error| cannot(&package, error))?;
+    if fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
+        eprintln!("up to date: {}", folder.display());
+        return Ok(folder);
+    }
+    fs::create_dir_all(&folder).map_err(|error| cannot(&folder, error))?;
+    fs::write(folder.join("package.json"), &wanted).map_err(|error| cannot(&folder, error))?;
+    let mut npm = workspace.command("npm");
+    let quiet = ["install", "--silent", "--no-audit", "--no-fund", "--no-package-lock", "--prefix"];
+    run(npm.args(quiet).arg(&folder)).map_err(|failure| {
+        Failure::new(format!("{}; the tests need npm: on Debian and Ubuntu: apt-get install npm", failure.message))
+    })?;
+    fs::write(&stamp, wanted).map_err(|error| cannot(&stamp, error))?;
+    Ok(folder)
+}
+
+/// Servers of objects on free ports of the loopback. Each ends with its stdin, so also when this process is killed.
+struct Servers {
+    running: Vec<(&'static str, Child, String)>,
+}
+
+impl Servers {
+    fn start(workspace: &Workspace, python: &Path, azurite: &Path) -> Outcome<Self> {
+        let mut servers = Self { running: Vec::new() };
+        let mut moto = workspace.command(python);
+        servers.add("LAKEMARK_TEST_S3", moto.args(["-B", "tests/services/moto_s3.py"]))?;
+        let mut node = workspace.command("node");
+        servers.add("LAKEMARK_TEST_AZURE", node.arg("tests/services/azurite.mjs").arg(azurite))?;
+        Ok(servers)
+    }
+
+    /// Starts one that says on a line of stdout where it is.
+    fn add(&mut self, variable: &'static str, command: &mut Command) -> Outcome {
+        let shown = shown(command);
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let mut child = child.map_err(|error| Failure::new(format!("`{shown}` cannot be started: {error}")))?;
+        let mut line = String::new();
+        let said = child.stdout.take().map(|stdout| BufReader::new(stdout).read_line(&mut line));
+        let endpoint = line.trim().to_owned();
+        self.running.push((variable, child, endpoint.clone()));
+        if !matches!(said, Some(Ok(_))) || !endpoint.starts_with("http") {
+            return Err(Failure::new(format!("`{shown}` did not say where it is")));
+        }
+        eprintln!("{variable}={endpoint}");
+        Ok(())
+    }
+
+    /// Lets `command` know where they are.
+    fn tell<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+        command.envs(self.running.iter().map(|(variable, _, endpoint)| (variable, endpoint)))
+    }
+}
+
+impl Drop for Servers {
+    fn drop(&mut self) {
+        for (_, child, _) in &mut self.running {
+            // Its end of file is what it waits for; what does not listen is ended.
+            drop(child.stdin.take());
+            for _ in 0..50 {
+                if matches!(child.try_wait(), Ok(Some(_))) {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
 }
 
 /// Makes an empty environment by what the host has, and returns `pip install` for it.

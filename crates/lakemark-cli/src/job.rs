@@ -28,7 +28,7 @@ pub(crate) struct Job {
 impl Job {
     /// Opens store and destination, lists the sources, plans the query. Writes nothing.
     pub(crate) async fn open(config: &JobConfig, args: &RunArgs) -> Result<Self> {
-        let store = ObjectCheckpointStore::open(&config.store_url())?;
+        let store = store(config)?;
         let output = output(config)?;
         let checkpoints = Checkpoints::new(store, options(config, args));
         let ctx = context(config)?;
@@ -45,6 +45,11 @@ impl Job {
         };
         Ok(Self { ctx, checkpoints, output, query })
     }
+}
+
+/// The store of a job: reached as the sink is, or, without one, as the first source is.
+pub(crate) fn store(config: &JobConfig) -> Result<ObjectCheckpointStore> {
+    ObjectCheckpointStore::connect(&config.store_url(), config.store_options())
 }
 
 fn context(config: &JobConfig) -> Result<SessionContext> {
@@ -98,6 +103,7 @@ fn spec(source: &SourceConfig, args: &RunArgs) -> SourceSpec {
     };
     let mut spec = SourceSpec::new(&source.name, &source.url).with_policy(policy);
     spec.refresh_schema = args.refresh_schema;
+    spec.storage = source.storage_options.clone();
     spec
 }
 

@@ -38,6 +38,9 @@ pub(crate) fn run(report: &RunReport, output: &OutputArgs) {
         for unusable in &source.unusable {
             text.push_str(&format!("  unusable: {}: {}\n", unusable.path, unusable.why));
         }
+        for warning in &source.warnings {
+            text.push_str(&format!("  warning: {warning}\n"));
+        }
     }
     for commit in &report.commits {
         text.push_str(&format!("commit {}: {} files, {} rows\n", commit.n, commit.files, commit.rows));
@@ -114,6 +117,9 @@ pub(crate) fn plan(plan: &Plan) {
         for unusable in &source.unusable {
             line(&format!("  {:<12} {}: {}", "unusable", unusable.path, unusable.why));
         }
+        for warning in &source.warnings {
+            line(&format!("  {:<12} {warning}", "warning"));
+        }
     }
     for file in plan.files.iter().take(SHOWN) {
         let left = match (&file.left, &file.group_rows) {
@@ -126,9 +132,6 @@ pub(crate) fn plan(plan: &Plan) {
     }
     if plan.files.len() > SHOWN {
         line(&format!("  ... and {} more", plan.files.len() - SHOWN));
-    }
-    for warning in &plan.warnings {
-        line(&format!("  warning: {warning}"));
     }
     line(&format!("{} tasks planned", plan.report.tasks.planned));
 }

@@ -60,7 +60,7 @@ pub(crate) async fn plan(args: &RunArgs, output: &OutputArgs) -> Ended {
     let (_, job) = open(args).await?;
     let plan = match job.query {
         Some(query) => job.ctx.plan_sealed(&job.checkpoints, query, job.output).await?,
-        None => Plan { report: job.checkpoints.blank_report().await, files: Vec::new(), warnings: Vec::new() },
+        None => Plan { report: job.checkpoints.blank_report().await, files: Vec::new() },
     };
     if output.json {
         render::json(&plan.report);

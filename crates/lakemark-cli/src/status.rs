@@ -13,7 +13,7 @@ use lakemark_datafusion::Outcome;
 /// Opens the store of a job or of `--store`, and reads it.
 pub(crate) async fn open_view(args: &JobArgs) -> Result<(ObjectCheckpointStore, View), Failure> {
     let config = config::load(args).map_err(Failure::usage)?;
-    let store = ObjectCheckpointStore::open(&config.store_url())?;
+    let store = crate::job::store(&config)?;
     let view = store.read().await?;
     if view.head.is_none() {
         return Err(Error::invalid("there is no store here yet: nothing was run")

@@ -13,7 +13,7 @@ use datafusion::execution::SessionState;
 use lakemark::steps::reach;
 use lakemark::{
     AtomRegistry, Error, ErrorKind, FooterRead, InputId, Lake, Lease, Listing, ObjectCheckpointStore, Reason, Result,
-    SourcePlan, SourcePolicy, SourceSettings, TaskSizing, Unusable, View, Wait, plan_source,
+    SourcePlan, SourcePolicy, SourceSettings, StorageOptions, TaskSizing, Unusable, View, Wait, plan_source,
 };
 
 use crate::hive::{partition_columns, partition_field, partition_values};
@@ -64,7 +64,7 @@ impl Default for Options {
 pub struct SourceSpec {
     /// The table's name; explicit, and the key of what is recorded.
     pub name: String,
-    /// Directory, glob or file.
+    /// Directory, glob or file, by path or URL.
     pub url: String,
     /// What to do about files that are not what they were.
     pub policy: SourcePolicy,
@@ -72,6 +72,8 @@ pub struct SourceSpec {
     pub schema: Option<SchemaRef>,
     /// Take the first file's schema anew and record it.
     pub refresh_schema: bool,
+    /// How an object store is reached.
+    pub storage: StorageOptions,
 }
 
 impl SourceSpec {
@@ -83,6 +85,7 @@ impl SourceSpec {
             policy: SourcePolicy::default(),
             schema: None,
             refresh_schema: false,
+            storage: StorageOptions::default(),
         }
     }
 
@@ -137,7 +140,7 @@ pub(crate) struct Source {
     pub(crate) partitions: Vec<FieldRef>,
     /// What its files are, as the job calls it.
     pub(crate) format: String,
-    /// How a wrapped table reads its files; `None`: as Parquet, in our own way.
+    /// How a wrapped table reads its files; `None`: as Parquet, as the session says.
     pub(crate) native: Option<Arc<FileScanConfig>>,
     /// Their values by path, where a wrapped table gave them; else they are read from the folders.
     given_values: Option<HashMap<Arc<str>, Vec<ScalarValue>>>,
@@ -278,7 +281,7 @@ impl Checkpoints {
         self.check_new(&spec.name)?;
         reach("list.begin");
         let began = Instant::now();
-        let lake = Lake::open(&spec.url)?;
+        let lake = Lake::connect(&spec.url, &spec.storage).await?;
         check_apart(&spec.name, &lake, &self.shared.store)?;
         let (listing, view) = tokio::join!(lake.list(), self.view());
         let (listing, view) = (listing?, view?);

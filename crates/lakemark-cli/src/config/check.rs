@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lakemark::{Error, ErrorKind, Result};
+use lakemark::{Error, ErrorKind, Result, Root};
 
 use super::settings::{JobConfig, Settings, SourceConfig};
 use super::tree::join;
@@ -43,7 +43,6 @@ impl JobConfig {
                     "on_change" if source.on_change == OnChange::Replace => "reprocess, ignore and fail work",
                     "on_delete" => "the output of files that are gone is kept",
                     "table" => "sources are files",
-                    "storage_options" => "options of object stores are not passed on",
                     _ => continue,
                 };
                 add(&path(source), key, why);
@@ -60,7 +59,6 @@ impl JobConfig {
             match key {
                 "kind" if self.sink.kind != SinkKind::None => add("sink", key, "sinks are parquet and none"),
                 "catalog" => add("sink", key, "sinks are directories"),
-                "storage_options" => add("sink", key, "options of object stores are not passed on"),
                 _ => {}
             }
         }
@@ -82,6 +80,18 @@ impl JobConfig {
             let keys = source.changed().into_iter();
             let keys = keys.filter(|key| key.starts_with("on") || matches!(*key, "mode" | "max_replaced"));
             idle.extend(keys.map(|key| (join(&path(source), key), "work on a lookup is not recorded")));
+        }
+        let local = |url: &str| Root::parse(url).is_ok_and(|root| root.is_local());
+        for source in self.sources.iter().filter(|source| local(&source.url)) {
+            // Without a sink the first source's options are those of the store.
+            let stores = std::ptr::eq(self.store_options(), &source.storage_options) && !local(&self.store_url());
+            if !source.storage_options.is_empty() && !stores {
+                idle.push((join(&path(source), "storage_options"), "the source is on a local disk"));
+            }
+        }
+        let sink = self.sink.url.as_deref();
+        if !self.sink.storage_options.is_empty() && sink.is_some_and(local) && local(&self.store_url()) {
+            idle.push((join("sink", "storage_options"), "the sink and the store are on a local disk"));
         }
         if self.sink.kind == SinkKind::None {
             let keys = self.sink.changed().into_iter().filter(|key| *key != "kind");

@@ -3,13 +3,13 @@
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use lakemark::{Error, Result};
+use lakemark::{Error, Result, StorageOptions};
 
 use super::section::Section;
 use super::tree::{Item, Value, element};
 use super::values::{
     Bytes, Compression, Format, MaxReplaced, Mode, OnChange, OnDelete, OnDuplicate, OnError, OnMoved, Role, Setting,
-    SinkKind, StorageOptions, reject,
+    SinkKind, reject,
 };
 
 /// A table of settings.
@@ -158,6 +158,14 @@ impl JobConfig {
     /// Where the store is: as given, else beside the sink.
     pub(crate) fn store_url(&self) -> String {
         self.store.clone().or_else(|| self.store_beside_sink()).unwrap_or_default()
+    }
+
+    /// How the store is reached.
+    pub(crate) fn store_options(&self) -> &StorageOptions {
+        match (self.sink.kind, self.tracked().next()) {
+            (SinkKind::None, Some(source)) => &source.storage_options,
+            _ => &self.sink.storage_options,
+        }
     }
 
     /// The query: as given, else everything of the one tracked source.

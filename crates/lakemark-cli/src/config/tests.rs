@@ -132,7 +132,7 @@ fn every_type_of_value_is_read() {
     assert_eq!(source.url, "s3://lake/a");
     assert_eq!(source.on, ["x", "y"]);
     assert_eq!(source.max_replaced, MaxReplaced::Files(25));
-    let options: Vec<_> = source.storage_options.0.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+    let options: Vec<_> = source.storage_options.iter().collect();
     assert_eq!(options, [("aws.key", "lake"), ("timeout", "30")]);
     assert_eq!(format!("{:?}", source.storage_options), r#"{"aws.key", "timeout"}"#);
     assert_eq!((job.sink.kind, job.sink.compression), (SinkKind::Iceberg, Compression::Snappy));
@@ -336,7 +336,7 @@ fn set_writes_what_the_file_would() {
 #[case("source.docs.name=7", |job: &JobConfig| job.sources[0].name == "7")]
 #[case("source.docs.on=[\"a\"]", |job: &JobConfig| job.sources[0].on == ["a"])]
 #[case("source.docs.max_replaced=5%", |job: &JobConfig| job.sources[0].max_replaced == MaxReplaced::Percent(5.0))]
-#[case("source.\"docs\".storage_options.\"a.b\"=0x1F", |job: &JobConfig| job.sources[0].storage_options.0["a.b"] == "0x1F")]
+#[case("source.\"docs\".storage_options.\"a.b\"=0x1F", |job: &JobConfig| job.sources[0].storage_options.iter().eq([("a.b", "0x1F")]))]
 #[case("transform.sql='a' || 'b'", |job: &JobConfig| job.sql() == "'a' || 'b'")]
 #[case("transform.sql=a = b", |job: &JobConfig| job.sql() == "a = b")]
 #[case("run={ task_rows = 5 }", |job: &JobConfig| job.run.task_rows == 5)]
@@ -426,12 +426,10 @@ fn names(#[case] name: &str, #[case] fits: bool) {
 #[case("source.docs.on_delete=retract")]
 #[case("source.docs.on_duplicate=fail")]
 #[case("source.docs.table=t")]
-#[case("source.docs.storage_options.a=b")]
 #[case("transform.map=[\"cat\"]")]
 #[case("transform.fingerprint=v1")]
 #[case("sink.kind=csv")]
 #[case("sink.catalog.type=rest")]
-#[case("sink.storage_options.a=b")]
 #[case("run.on_error=set-aside")]
 #[case("run.key_memory=1GiB")]
 #[case("run.commit_every=1m")]
@@ -441,6 +439,16 @@ fn what_is_not_in_this_version_is_refused(#[case] set: &str) {
     let [(named, _)] = job.unsupported().try_into().unwrap();
     assert!(key.starts_with(&named), "{named}");
     assert_eq!(job.check().as_ref().map_err(Error::kind), Err(ErrorKind::Unsupported));
+}
+
+#[rstest]
+#[case("source.docs.storage_options.a=b", "the source is on a local disk")]
+#[case("sink.storage_options.a=b", "the sink and the store are on a local disk")]
+fn options_of_object_stores_on_a_disk_are_without_effect(#[case] set: &str, #[case] why: &str) {
+    let local = ["--set", "source.docs.url=/lake", "--set", "sink.url=/out", "--set", set];
+    let message = message(job(SMALLEST, &local));
+    assert!(message.contains("has no effect") && message.contains(why), "{message}");
+    job(SMALLEST, &["--set", "store=s3://b/store", "--set", "sink.storage_options.a=b"]).unwrap().check().unwrap();
 }
 
 #[test]

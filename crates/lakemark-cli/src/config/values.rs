@@ -1,11 +1,10 @@
 //! The types of single settings: how each is written, and what a message says it takes.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use lakemark::{Error, Result};
+use lakemark::{Error, Result, StorageOptions};
 
 use super::section::nearest;
 use super::tree::{Item, Value, is_secret, join};
@@ -200,16 +199,6 @@ impl Scalar for Compression {
     }
 }
 
-/// object_store's own keys. They hold credentials: no message and no debug output shows a value.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub(crate) struct StorageOptions(pub(crate) BTreeMap<String, String>);
-
-impl fmt::Debug for StorageOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.0.keys()).finish()
-    }
-}
-
 impl Setting for StorageOptions {
     fn read(item: Item, key: &str) -> Result<Self> {
         let Value::Table(table) = item.value else {
@@ -219,7 +208,7 @@ impl Setting for StorageOptions {
             Value::Text(text) | Value::Bare(text) => Ok((name, text)),
             _ => Err(reject(&item.place, &item.value, &join(key, &name), "a text")),
         };
-        table.into_iter().map(one).collect::<Result<_>>().map(Self)
+        table.into_iter().map(one).collect()
     }
 }
 

@@ -15,5 +15,6 @@ mod identity;
 mod idle;
 mod kills;
 mod partitions;
+mod remote;
 mod stops;
 mod tasks;

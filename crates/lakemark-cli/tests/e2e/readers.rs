@@ -8,7 +8,7 @@ use std::sync::{LazyLock, Mutex};
 use serde_json::{Value, json};
 
 const UNSET: &str = "LAKEMARK_READERS_PYTHON is not set, so DuckDB, Polars and pyarrow cannot read the output. \
-    Run `cargo xtask test`, or set it to a Python that has what tests/readers/requirements.txt lists.";
+    Run `cargo xtask test`, or set it to a Python that has what tests/requirements.txt lists.";
 
 struct Server {
     /// Ends when its stdin does, with this process.

@@ -1,0 +1,110 @@
+//! Lakes and stores on object stores: the real process against real servers.
+
+use lakemark::{Bucket, Root, StorageOptions};
+use object_store::ObjectStoreExt;
+use object_store::path::Path;
+use rstest::rstest;
+
+use super::scene::Scene;
+
+/// A prefix of a test server that nobody used, and how it is reached.
+fn fresh(server: &str) -> (String, Vec<(&'static str, String)>) {
+    let unique = uuid::Uuid::new_v4().simple();
+    let endpoint = std::env::var(server)
+        .unwrap_or_else(|_| panic!("{server} is not set: run `cargo xtask test`, which starts the servers"));
+    let (scheme, keys) = match server {
+        "LAKEMARK_TEST_S3" => {
+            ("s3", [("access_key_id", "test"), ("secret_access_key", "test"), ("region", "us-east-1")])
+        }
+        _ => {
+            // Azurite's own, published key.
+            const KEY: &str =
+                "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
+            ("az", [("account_name", "devstoreaccount1"), ("account_key", KEY), ("use_fabric_endpoint", "false")])
+        }
+    };
+    let mut options: Vec<_> = keys.map(|(key, value)| (key, value.to_owned())).to_vec();
+    options.extend([("allow_http", "true".to_owned()), ("endpoint", endpoint)]);
+    (format!("{scheme}://lakemark/{unique}"), options)
+}
+
+/// Puts the files of the scene's lake below `url`.
+fn upload(scene: &Scene, url: &str, options: &[(&'static str, String)], only: Option<&str>) {
+    let root = Root::parse(url).unwrap();
+    let options: StorageOptions = options.iter().cloned().collect();
+    let objects = Bucket::connect(&root, &options).unwrap().objects;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        for path in scene.lake.files.keys().filter(|path| only.is_none_or(|only| only == *path)) {
+            let bytes = std::fs::read(scene.lake.dir.join(path)).unwrap();
+            let key = Path::parse(format!("{}/{path}", root.prefix())).unwrap();
+            objects.put(&key, bytes.into()).await.unwrap();
+        }
+    });
+}
+
+#[rstest]
+fn a_lake_and_a_store_on_an_object_store_are_exact_over_crashes(
+    #[values("LAKEMARK_TEST_S3", "LAKEMARK_TEST_AZURE")] server: &str,
+) {
+    let (url, options) = fresh(server);
+    let mut scene = Scene::small();
+    upload(&scene, &format!("{url}/lake"), &options, None);
+    let toml: Vec<String> = options.iter().map(|(key, value)| format!("{key} = {value:?}")).collect();
+    let toml = format!("{{ {} }}", toml.join(", "));
+    scene.set("source.url", format!("\"{url}/lake\"")).set("source.storage_options", toml.clone());
+    scene.set("store", format!("\"{url}/store\"")).set("sink.storage_options", toml);
+    scene.run(&["--max-tasks", "4"]).expect(3, "partial");
+    scene.assert_part();
+    for step in ["seal.after", "intent.after_manifest", "rename.after"] {
+        scene.crash_at(step, 1);
+        scene.assert_part();
+    }
+    let last = scene.run(&["--takeover"]);
+    assert!(matches!(last.outcome(), "done" | "nothing"), "{last}");
+    scene.assert_exact_for_all();
+    let idle = scene.run(&[]).nothing();
+    let requests = ["list", "get"].map(|kind| idle.count(&format!("requests/store/{kind}")));
+    assert!(requests.iter().sum::<u64>() <= 10, "{requests:?}");
+
+    // Another version of one object, which only its etag tells.
+    let groups = scene.lake.groups(1, 1, 40);
+    let before = scene.lake.expected_of("day=1/a0001.parquet");
+    scene.lake.put("day=1/a0001.parquet", groups);
+    upload(&scene, &format!("{url}/lake"), &options, Some("day=1/a0001.parquet"));
+    let again = scene.run(&[]).done();
+    assert_eq!((again.files("replaced"), again.count("tasks/sealed")), (1, 1));
+    let mut expected = scene.lake.expected();
+    for (row, count) in before {
+        *expected.entry(row).or_default() += count;
+    }
+    scene.assert_is(&expected);
+    assert!(!scene.path("out.lakemark/store").exists(), "the store is where the job says");
+}
+
+#[test]
+fn credentials_are_never_shown_nor_stored() {
+    let (url, mut options) = fresh("LAKEMARK_TEST_S3");
+    options.retain(|(key, _)| *key != "secret_access_key");
+    options.push(("secret_access_key", "hunter2".to_owned()));
+    let mut scene = Scene::small();
+    upload(&scene, &format!("{url}/lake"), &options, None);
+    let toml: Vec<String> = options.iter().map(|(key, value)| format!("{key} = {value:?}")).collect();
+    let toml = format!("{{ {} }}", toml.join(", "));
+    scene.set("source.url", format!("\"{url}/lake\"")).set("source.storage_options", toml);
+    let ran = scene.run(&["-vv"]).done();
+    assert!(!ran.to_string().contains("hunter2"), "{ran}");
+    scene.set("source.url", format!("\"{url}/nothing\""));
+    let failed = scene.run(&[]);
+    assert_ne!(failed.code, 0);
+    assert!(!failed.to_string().contains("hunter2"), "{failed}");
+    for file in walk(&scene.path("out.lakemark")) {
+        let bytes = std::fs::read(&file).unwrap();
+        assert!(!bytes.windows(7).any(|w| w == b"hunter2"), "{}", file.display());
+    }
+}
+
+fn walk(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries.flat_map(|path| if path.is_dir() { walk(&path) } else { vec![path] }).collect()
+}

@@ -1,0 +1,210 @@
+//! From a URL to the bucket it names.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::time::Duration;
+
+use object_store::memory::InMemory;
+use object_store::multipart::MultipartStore;
+use object_store::path::Path;
+use object_store::prefix::PrefixStore;
+use object_store::{ObjectStore, RetryConfig};
+
+use super::options::StorageOptions;
+use crate::error::{Error, ErrorKind, Result};
+use crate::identity::Root;
+
+/// A whole bucket, for objects and for uploads in parts. Nothing is asked of it before the first request.
+#[derive(Clone)]
+pub struct Bucket {
+    /// Its objects, by their keys in the bucket.
+    pub objects: Arc<dyn ObjectStore>,
+    /// Uploads in parts, which are no objects before they are completed.
+    pub uploads: Arc<dyn MultipartStore>,
+}
+
+impl fmt::Debug for Bucket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.objects)
+    }
+}
+
+/// Buckets in memory live as long as the process, by name, so that two openings of one URL are one bucket.
+static MEMORY: LazyLock<Mutex<HashMap<String, Arc<InMemory>>>> = LazyLock::new(Mutex::default);
+
+impl Bucket {
+    /// The bucket that `root` names.
+    ///
+    /// # Errors
+    /// [`Unsupported`](ErrorKind::Unsupported) for a disk, and for a provider this build does not have;
+    /// [`Invalid`](ErrorKind::Invalid) for options that the provider does not know or cannot use.
+    pub fn connect(root: &Root, options: &StorageOptions) -> Result<Self> {
+        match root.scheme() {
+            "memory" => Ok(Self::memory(root)),
+            "s3" => s3(root, options),
+            "gs" => gs(root, options),
+            "az" => az(root, options),
+            _ => Err(Error::new(ErrorKind::Unsupported, format!("{root} is not on an object store")).at(root)),
+        }
+    }
+
+    fn of<S: ObjectStore + MultipartStore>(store: S) -> Self {
+        Self::shared(Arc::new(store))
+    }
+
+    fn shared<S: ObjectStore + MultipartStore>(store: Arc<S>) -> Self {
+        Self { objects: Arc::clone(&store) as Arc<dyn ObjectStore>, uploads: store }
+    }
+
+    fn memory(root: &Root) -> Self {
+        let mut buckets = MEMORY.lock().unwrap_or_else(PoisonError::into_inner);
+        Self::shared(Arc::clone(buckets.entry(root.bucket().unwrap_or_default().to_owned()).or_default()))
+    }
+
+    /// The objects below the prefix of `root`, by their keys relative to it.
+    ///
+    /// # Errors
+    /// [`Invalid`](ErrorKind::Invalid) for a prefix that cannot be a key.
+    pub fn below(&self, root: &Root) -> Result<Arc<dyn ObjectStore>> {
+        if root.prefix().is_empty() {
+            return Ok(Arc::clone(&self.objects));
+        }
+        let bad = || Error::invalid("the prefix cannot be a key of an object store").at(root).way("use another prefix");
+        let prefix = Path::parse(root.prefix()).map_err(|e| bad().caused_by(e))?;
+        if prefix.as_ref() == root.prefix() {
+            Ok(Arc::new(PrefixStore::new(Arc::clone(&self.objects), prefix)))
+        } else {
+            Err(bad())
+        }
+    }
+}
+
+/// A request is repeated a few times by the client; what then fails is repeated by who asked, within its own budget.
+fn retry() -> RetryConfig {
+    RetryConfig { max_retries: 3, retry_timeout: Duration::from_secs(60), ..RetryConfig::default() }
+}
+
+fn unknown_key(root: &Root, key: &str) -> Error {
+    Error::invalid(format!("`{key}` is no storage option of {}", root.scheme()))
+        .at(root)
+        .safe("nothing was read or written")
+        .way("use the keys of the object_store crate, such as `endpoint`, `region`, `allow_http`")
+}
+
+fn unusable(root: &Root, error: object_store::Error) -> Error {
+    Error::invalid("the object store cannot be opened with these options")
+        .at(root)
+        .safe("nothing was read or written")
+        .way("check `storage_options`, and the environment variables of the provider")
+        .caused_by(error)
+}
+
+#[cfg(any(not(feature = "aws"), not(feature = "azure"), not(feature = "gcp")))]
+fn left_out(root: &Root, feature: &str) -> Error {
+    Error::new(ErrorKind::Unsupported, format!("this build has no support for {}", root.scheme()))
+        .at(root)
+        .way(format!("build with the feature `{feature}` of the crate `lakemark`"))
+}
+
+#[cfg(feature = "aws")]
+fn s3(root: &Root, options: &StorageOptions) -> Result<Bucket> {
+    use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+    let bucket = root.bucket().unwrap_or_default();
+    let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket).with_retry(retry());
+    for (key, value) in options.iter() {
+        let known: AmazonS3ConfigKey = key.to_ascii_lowercase().parse().map_err(|_| unknown_key(root, key))?;
+        if known == AmazonS3ConfigKey::Bucket && value != bucket {
+            return Err(Error::invalid(format!("`{key}` names another bucket than the URL")).at(root));
+        }
+        builder = builder.with_config(known, value);
+    }
+    builder.build().map(Bucket::of).map_err(|e| unusable(root, e))
+}
+
+#[cfg(not(feature = "aws"))]
+fn s3(root: &Root, _: &StorageOptions) -> Result<Bucket> {
+    Err(left_out(root, "aws"))
+}
+
+#[cfg(feature = "gcp")]
+fn gs(root: &Root, options: &StorageOptions) -> Result<Bucket> {
+    use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
+    let bucket = root.bucket().unwrap_or_default();
+    let mut builder = GoogleCloudStorageBuilder::from_env().with_bucket_name(bucket).with_retry(retry());
+    for (key, value) in options.iter() {
+        let known: GoogleConfigKey = key.to_ascii_lowercase().parse().map_err(|_| unknown_key(root, key))?;
+        if known == GoogleConfigKey::Bucket && value != bucket {
+            return Err(Error::invalid(format!("`{key}` names another bucket than the URL")).at(root));
+        }
+        builder = builder.with_config(known, value);
+    }
+    builder.build().map(Bucket::of).map_err(|e| unusable(root, e))
+}
+
+#[cfg(not(feature = "gcp"))]
+fn gs(root: &Root, _: &StorageOptions) -> Result<Bucket> {
+    Err(left_out(root, "gcp"))
+}
+
+#[cfg(feature = "azure")]
+fn az(root: &Root, options: &StorageOptions) -> Result<Bucket> {
+    use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
+    let container = root.bucket().unwrap_or_default();
+    let mut builder = MicrosoftAzureBuilder::from_env().with_container_name(container).with_retry(retry());
+    if let Some(account) = root.account() {
+        builder = builder.with_account(account);
+    }
+    for (key, value) in options.iter() {
+        let known: AzureConfigKey = key.to_ascii_lowercase().parse().map_err(|_| unknown_key(root, key))?;
+        let other = match known {
+            AzureConfigKey::ContainerName => value != container,
+            AzureConfigKey::AccountName => root.account().is_some_and(|account| value != account),
+            _ => false,
+        };
+        if other {
+            return Err(Error::invalid(format!("`{key}` names another place than the URL")).at(root));
+        }
+        builder = builder.with_config(known, value);
+    }
+    builder.build().map(Bucket::of).map_err(|e| unusable(root, e))
+}
+
+#[cfg(not(feature = "azure"))]
+fn az(root: &Root, _: &StorageOptions) -> Result<Bucket> {
+    Err(left_out(root, "azure"))
+}
+
+#[cfg(test)]
+mod tests {
+    use object_store::{ObjectStoreExt, PutPayload};
+
+    use super::*;
+
+    fn root(url: &str) -> Root {
+        Root::parse(url).unwrap()
+    }
+
+    #[test]
+    fn unknown_options_are_refused_and_values_are_never_shown() {
+        let options: StorageOptions = [("aws_regoin", "secret-value")].into_iter().collect();
+        for url in ["s3://b/x", "gs://b/x", "az://c@account/x"] {
+            let error = Bucket::connect(&root(url), &options).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+            assert!(error.to_string().contains("aws_regoin") && !error.to_string().contains("secret"), "{error}");
+        }
+        assert!(!format!("{options:?}").contains("secret"));
+        let options: StorageOptions = [("bucket", "other")].into_iter().collect();
+        assert!(Bucket::connect(&root("s3://b/x"), &options).unwrap_err().to_string().contains("another bucket"));
+        assert_eq!(Bucket::connect(&root("/x"), &options).unwrap_err().kind(), ErrorKind::Unsupported);
+    }
+
+    #[tokio::test]
+    async fn a_bucket_in_memory_is_one_by_its_name_and_prefixes_are_apart() {
+        let (a, b) = (root("memory://one/a"), root("memory://one/b"));
+        let store = |root: &Root| Bucket::connect(root, &StorageOptions::default()).unwrap().below(root).unwrap();
+        store(&a).put(&Path::from("x"), PutPayload::from_static(b"1")).await.unwrap();
+        assert!(store(&a).head(&Path::from("x")).await.is_ok());
+        assert!(store(&b).head(&Path::from("x")).await.is_err());
+    }
+}
