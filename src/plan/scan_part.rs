@@ -23,6 +23,12 @@ pub enum OtherFormat {
 /// Parts are whole files, row groups, or row ordinals inside a group. A byte range of a Parquet file cannot be made
 /// into one: which groups it holds depends on the reader (R43). A planner that splits Parquet by bytes resolves its
 /// ranges to row groups first.
+///
+/// ```compile_fail
+/// # let file = lakemark::FileVersion::new("a", 100);
+/// // There is no such format to name: a byte range of Parquet does not compile.
+/// let part = lakemark::ScanPart::bytes("docs", file, lakemark::OtherFormat::Parquet, 0..100);
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScanPart {
     source: Arc<str>,

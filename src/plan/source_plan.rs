@@ -89,6 +89,9 @@ pub struct SourceReport {
     pub hidden: u64,
     /// Known to the store, and not listed any more.
     pub vanished: u64,
+    /// What a person should know of the listing: links that were not followed, names that look alike.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
     /// Whether footers of finished files were compared. Without it, `done` means: same path, size and token.
     pub verified: bool,
 }
@@ -105,8 +108,6 @@ pub struct SourcePlan {
     pub unsettled: Vec<FileVersion>,
     /// Counts. Files that only a worker opens can still turn out unusable.
     pub report: SourceReport,
-    /// What a person should know.
-    pub warnings: Vec<String>,
 }
 
 impl SourcePlan {
@@ -218,17 +219,12 @@ pub async fn plan_source(
         listed: listing.files.len() as u64,
         unusable: listing.unusable.clone(),
         hidden: listing.hidden,
+        warnings: listing.warnings.clone(),
         verified: policy.verify,
         ..SourceReport::default()
     };
     report.listed += listing.unusable.len() as u64;
-    let mut plan = SourcePlan {
-        files: Vec::new(),
-        updates: Vec::new(),
-        unsettled: Vec::new(),
-        report,
-        warnings: listing.warnings.clone(),
-    };
+    let mut plan = SourcePlan { files: Vec::new(), updates: Vec::new(), unsettled: Vec::new(), report };
     let local = lake.root().is_local();
     let mut refused_moves = Vec::new();
     for (file, verdict) in listing.files.iter().zip(verdicts) {

@@ -16,6 +16,7 @@ use crate::steps::reach;
 use crate::store::chain::Appended;
 use crate::store::commit_object::{self, CommitMember};
 use crate::store::envelope::{digest, encode};
+use crate::store::invariants;
 use crate::store::medium::Created;
 use crate::store::segment::{Event, EventRow, SegmentData, flush};
 use crate::store::staging::Staging;
@@ -350,7 +351,7 @@ impl Run {
             .filter_map(|id| state.live.checkpoint(*id))
             .map(|row| CommitMember { checkpoint: row.id, outputs: row.outputs.clone() })
             .collect();
-        check_members(&members)?;
+        invariants::check_members(&state.live, &members)?;
         let bytes = commit_object::encode(&members)?;
         let outputs = || members.iter().flat_map(|member| &member.outputs);
         let intent = OpenIntent {
@@ -481,17 +482,6 @@ impl Run {
     pub async fn version(&self) -> ManifestVersion {
         self.state.lock().await.head.manifest.version
     }
-}
-
-/// R75: one path once; the same name twice is corruption, whatever the sizes.
-fn check_members(members: &[CommitMember]) -> Result<()> {
-    let mut seen = std::collections::HashSet::new();
-    for output in members.iter().flat_map(|member| &member.outputs) {
-        if !seen.insert(&output.name) {
-            return Err(Error::corrupt(&output.name, "two sealed checkpoints name this output file"));
-        }
-    }
-    Ok(())
 }
 
 /// Writes a beat now and then: courtesy to observers, never safety.

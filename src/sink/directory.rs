@@ -26,6 +26,7 @@ pub struct DirectorySink {
     side: PathBuf,
     disk: Arc<dyn Disk>,
     folders: Arc<DurableFolders>,
+    partition_by: Vec<String>,
 }
 
 /// The destination's side of the binding.
@@ -58,7 +59,13 @@ impl DirectorySink {
         let mut side = path.clone().into_os_string();
         side.push(".lakemark");
         let folders = Arc::new(DurableFolders::new(&path));
-        Ok(Self { kind: kind.to_owned(), root, path, side: side.into(), disk, folders })
+        Ok(Self { kind: kind.to_owned(), root, path, side: side.into(), disk, folders, partition_by: Vec::new() })
+    }
+
+    /// With files in folders of these columns. The store records it: a run with other columns is refused.
+    #[must_use]
+    pub fn with_partition_by(self, columns: &[String]) -> Self {
+        Self { partition_by: columns.to_vec(), ..self }
     }
 
     /// Its root.
@@ -319,7 +326,8 @@ impl DirectorySink {
 #[async_trait]
 impl Sink for DirectorySink {
     fn binding(&self) -> Binding {
-        Binding { kind: self.kind.clone(), root: self.root.clone() }
+        let (kind, root) = (self.kind.clone(), self.root.clone());
+        Binding { kind, root, partition_by: self.partition_by.clone() }
     }
 
     async fn check(&self, expected: Option<&Expected>) -> Result<()> {

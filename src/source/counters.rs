@@ -37,7 +37,8 @@ impl SourceCounters {
         SourceRequests { list: of(&self.list), head: of(&self.head), get: of(&self.get), bytes: of(&self.bytes) }
     }
 
-    pub(super) fn listed(&self) {
+    /// Counts one listing; of a source that others list, they do.
+    pub fn listed(&self) {
         self.list.fetch_add(1, Ordering::Relaxed);
     }
 

@@ -1,6 +1,9 @@
 //! What a listing is, and which names it leaves out.
 
+use std::collections::HashMap;
+
 use serde::{Deserialize, Serialize};
+use unicode_normalization::UnicodeNormalization;
 
 use crate::identity::FileVersion;
 
@@ -81,11 +84,29 @@ impl Found {
             }
             twice
         });
+        warnings.extend(twins(&self.files));
         self.unusable.sort_unstable();
         self.unusable.dedup();
         self.warnings.sort_unstable();
         Listing { files: self.files, hidden: self.hidden, unusable: self.unusable, warnings: self.warnings, taken_at }
     }
+}
+
+/// Paths that look alike and are not (R16): composed and decomposed forms of one text are two files here, and may be one
+/// elsewhere.
+fn twins(files: &[FileVersion]) -> Vec<String> {
+    let mut seen: HashMap<String, &str> = HashMap::new();
+    let mut warnings = Vec::new();
+    for file in files.iter().filter(|file| !file.path.is_ascii()) {
+        if let Some(other) = seen.insert(file.path.nfc().collect(), &file.path) {
+            warnings.push(format!(
+                "`{}` and `{}` look alike and are two files: their names differ only in how accents are encoded",
+                other.escape_unicode(),
+                file.path.escape_unicode()
+            ));
+        }
+    }
+    warnings
 }
 
 #[cfg(test)]
@@ -113,6 +134,14 @@ mod tests {
         for seen in ["a_b", "_d=1", "x.parquet", "=_"] {
             assert!(!is_hidden(seen), "{seen}");
         }
+    }
+
+    #[test]
+    fn r16_names_that_look_alike_are_two_files_and_a_warning() {
+        let file = |path: &str| FileVersion::new(path, 1).with_mtime(1);
+        let files = vec![file("e\u{301}.parquet"), file("\u{e9}.parquet"), file("\u{e8}.parquet")];
+        let listing = Found { files, ..Found::default() }.finish(0);
+        assert_eq!((listing.files.len(), listing.warnings.len()), (3, 1), "{:?}", listing.warnings);
     }
 
     #[test]

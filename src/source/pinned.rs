@@ -17,12 +17,12 @@ use parquet::errors::{ParquetError, Result as ParquetResult};
 use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader};
 
 use super::disk;
-use super::footer::FooterRead;
+use super::footer::{Footer, FooterRead};
 use super::lake::{Access, Lake};
 use super::objects;
 use super::ranges::{cut, merge};
 use crate::error::{Error, ErrorKind, Result};
-use crate::identity::FileVersion;
+use crate::identity::{FileVersion, same_etag};
 
 /// Ranges this near are read together, on a disk and on an object store.
 const DISK_GAP: u64 = 16 * 1024;
@@ -47,6 +47,7 @@ pub struct PinnedReader {
     lake: Lake,
     file: FileVersion,
     opened: Option<Arc<File>>,
+    footer: Option<Arc<Footer>>,
 }
 
 /// What became of a pinned read.
@@ -59,7 +60,11 @@ pub(super) enum Pin<T> {
 
 impl PinnedReader {
     pub(super) fn new(lake: Lake, file: FileVersion) -> Self {
-        Self { lake, file, opened: None }
+        Self { lake, file, opened: None, footer: None }
+    }
+
+    pub(super) fn with_footer(self, footer: Arc<Footer>) -> Self {
+        Self { footer: Some(footer), ..self }
     }
 
     /// The planned version.
@@ -273,10 +278,7 @@ async fn why(lake: &Lake, file: &FileVersion, error: object_store::Error) -> Sto
 fn is_planned(lake: &Lake, file: &FileVersion, answer: &ObjectMeta) -> bool {
     let seen = objects::object_version(lake.root(), &file.path, answer);
     match (&file.etag, &seen.etag) {
-        // Some servers quote an etag in one kind of answer only.
-        (Some(planned), Some(seen_etag)) => {
-            file.size == seen.size && planned.trim_matches('"') == seen_etag.trim_matches('"')
-        }
+        (Some(planned), Some(seen_etag)) => file.size == seen.size && same_etag(planned, seen_etag),
         (Some(_), None) => file.size == seen.size,
         (None, _) => same_clock(&seen, file),
     }
@@ -305,7 +307,7 @@ impl AsyncFileReader for PinnedReader {
         options: Option<&'a ArrowReaderOptions>,
     ) -> BoxFuture<'a, ParquetResult<Arc<ParquetMetaData>>> {
         async move {
-            let read = match self.lake.footers().get(&self.file) {
+            let read = match self.footer.clone().or_else(|| self.lake.footers().get(&self.file)) {
                 Some(footer) => FooterRead::Read(footer),
                 None => self.footer().await.map_err(external)?,
             };

@@ -74,12 +74,14 @@ pub(crate) fn decode(place: &str, bytes: Bytes) -> Result<Vec<CommitMember>> {
                 members.push(CommitMember { checkpoint, outputs: Vec::new() });
             }
             if let (true, Some(member)) = (names.is_valid(row), members.last_mut()) {
-                member.outputs.push(OutputFile {
+                let output = OutputFile {
                     name: names.value(row).to_owned(),
                     folder: folders.value(row).to_owned(),
                     size: sizes.value(row),
                     rows: rows.value(row),
-                });
+                };
+                output.check(place)?;
+                member.outputs.push(output);
             }
         }
     }
@@ -98,5 +100,25 @@ mod tests {
         let members = vec![member(1, vec![output("x"), output("y")]), member(2, vec![]), member(9, vec![output("z")])];
         assert_eq!(decode("here", encode(&members).unwrap()).unwrap(), members);
         assert_eq!(decode("here", encode(&[]).unwrap()).unwrap(), []);
+    }
+
+    #[test]
+    fn a_forged_object_names_nothing_outside_the_destination() {
+        for (name, folder) in [
+            ("../x", ""),
+            ("x", ".."),
+            ("x", "a/../.."),
+            ("x", "/etc"),
+            ("", "a"),
+            ("a/b", ""),
+            ("x", "a//b"),
+            ("..", ""),
+        ] {
+            let output = OutputFile { name: name.into(), folder: folder.into(), size: 1, rows: 1 };
+            let member = CommitMember { checkpoint: CheckpointId::first(Epoch(1), InputId(1)), outputs: vec![output] };
+            let error = decode("here", encode(&[member]).unwrap()).unwrap_err();
+            assert_eq!(error.kind(), crate::ErrorKind::Corrupt, "{name:?} in {folder:?}");
+            assert!(error.what().contains("not below the destination"), "{error}");
+        }
     }
 }

@@ -31,7 +31,7 @@ impl Holder {
             boot_id: boot_id(),
             pid_namespace: pid_namespace(),
             pid,
-            started_ticks: started_ticks(pid),
+            started_ticks: started_ticks(pid).at(),
             since: now,
         }
     }
@@ -42,7 +42,13 @@ impl Holder {
             && self.boot_id == boot_id()
             && self.pid_namespace.is_some()
             && self.pid_namespace == pid_namespace();
-        same_place && self.started_ticks.is_some() && started_ticks(self.pid) != self.started_ticks
+        let Some(started) = self.started_ticks.filter(|_| same_place) else { return false };
+        match started_ticks(self.pid) {
+            Started::At(now) => now != started,
+            Started::Never => true,
+            // Hidden processes, too many open files: nothing is proven.
+            Started::Unknown => false,
+        }
     }
 }
 
@@ -60,15 +66,44 @@ fn pid_namespace() -> Option<String> {
     std::fs::read_link("/proc/self/ns/pid").ok().map(|link| link.to_string_lossy().into_owned())
 }
 
-/// Field 22 of `/proc/<pid>/stat`; `None` also for a zombie, which runs no more.
-fn started_ticks(pid: u32) -> Option<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The command name, in parentheses, may hold anything.
-    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
-    if matches!(fields.next()?, "Z" | "X") {
-        return None;
+/// When a process began, in clock ticks since boot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Started {
+    At(u64),
+    /// No process of that pid runs; a zombie runs no more.
+    Never,
+    /// It could not be read.
+    Unknown,
+}
+
+impl Started {
+    fn at(self) -> Option<u64> {
+        match self {
+            Self::At(ticks) => Some(ticks),
+            _ => None,
+        }
     }
-    fields.nth(18)?.parse().ok()
+}
+
+/// Field 22 of `/proc/<pid>/stat`.
+fn started_ticks(pid: u32) -> Started {
+    let stat = match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
+        Ok(stat) => stat,
+        Err(_) if is_no_process(pid) => return Started::Never,
+        Err(_) => return Started::Unknown,
+    };
+    // The command name, in parentheses, may hold anything.
+    let mut fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_ascii_whitespace();
+    match fields.next() {
+        Some("Z" | "X") => Started::Never,
+        _ => fields.nth(18).and_then(|ticks| ticks.parse().ok()).map_or(Started::Unknown, Started::At),
+    }
+}
+
+/// Whether the kernel says that there is no such process; a hidden one is there, and not ours to signal.
+fn is_no_process(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+    pid.is_some_and(|pid| rustix::process::test_kill_process(pid) == Err(rustix::io::Errno::SRCH))
 }
 
 /// Beat and lease.
@@ -94,11 +129,12 @@ mod tests {
     fn this_process_lives_and_a_reaped_child_is_dead() {
         assert!(!Holder::current(0).is_provably_dead());
         let mut child = std::process::Command::new("true").spawn().unwrap();
-        let ticks = started_ticks(child.id());
+        let ticks = started_ticks(child.id()).at();
         child.wait().unwrap();
         let dead = Holder { pid: child.id(), started_ticks: ticks.or(Some(1)), ..Holder::current(0) };
         assert!(dead.is_provably_dead());
         let elsewhere = Holder { boot_id: Some("other".into()), ..dead };
         assert!(!elsewhere.is_provably_dead(), "another boot proves nothing");
+        assert_eq!(started_ticks(u32::MAX), Started::Unknown, "what cannot be read proves nothing");
     }
 }

@@ -2,7 +2,9 @@
 
 use std::collections::HashSet;
 
-use super::manifest::{Manifest, TransitionKind};
+use super::commit_object::CommitMember;
+use super::live::Live;
+use super::manifest::{Manifest, SegmentRef, TransitionKind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::identity::{Epoch, ManifestVersion};
 
@@ -37,6 +39,11 @@ pub fn check_step(old: Option<&Manifest>, new: &Manifest) -> Result<()> {
         return Err(broken("I8", format!("{:?} in a closed epoch", new.transition)));
     }
     check_commit(old, new)?;
+    // I1: a new name is one that nobody else can have used: of this version, with the writer's nonce.
+    let strange = |segment: &&SegmentRef| !old.segments.contains(segment) && segment.version != new.version;
+    if let Some(segment) = new.segments.iter().find(strange) {
+        return Err(broken("I1", format!("{} was not written for version {}", segment.name(), new.version.0)));
+    }
     let mut names = HashSet::new();
     if !new.segments.iter().all(|segment| names.insert(segment.name())) {
         return Err(broken("I5", "a segment is named twice".into()));
@@ -58,4 +65,78 @@ fn check_commit(old: &Manifest, new: &Manifest) -> Result<()> {
         _ => before == after && old.commits.last == new.commits.last,
     };
     if legal { Ok(()) } else { Err(broken("I6", format!("{:?} from {before:?} to {after:?}", new.transition))) }
+}
+
+/// I6 and I7: a commit has each checkpoint and each file once (R75), and only checkpoints that count and are in no commit.
+pub fn check_members(live: &Live, members: &[CommitMember]) -> Result<()> {
+    let (mut ids, mut names) = (HashSet::new(), HashSet::new());
+    for member in members {
+        let id = member.checkpoint;
+        if !ids.insert(id) {
+            return Err(broken("I6", format!("{id} is in the commit twice")));
+        }
+        let Some(row) = live.checkpoint(id).filter(|row| row.is_pending()) else {
+            return Err(broken("I7", format!("{id} is no checkpoint that waits for a commit")));
+        };
+        if row.outputs != member.outputs {
+            return Err(broken("I6", format!("the files of {id} are not those of its seal")));
+        }
+        if let Some(twice) = member.outputs.iter().find(|output| !names.insert(output.name.as_str())) {
+            return Err(Error::corrupt(&twice.name, "two sealed checkpoints name this output file"));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::{AttemptNonce, CheckpointId, InputId, StoreId};
+    use crate::store::seal::{Counts, OutputFile, Seal, SealKind};
+    use crate::store::segment::{Event, EventRow};
+
+    fn member(input: u32, name: &str) -> CommitMember {
+        let output = OutputFile { name: name.into(), folder: String::new(), size: 1, rows: 1 };
+        CommitMember { checkpoint: CheckpointId::first(Epoch(1), InputId(input)), outputs: vec![output] }
+    }
+
+    fn live(members: &[&CommitMember]) -> Live {
+        let mut live = Live::default();
+        for member in members {
+            let seal = Seal {
+                store: StoreId::random(),
+                id: member.checkpoint,
+                attempt: AttemptNonce::random(),
+                kind: SealKind::Sealed,
+                planned_from: ManifestVersion(1),
+                sealed_at: 0,
+                files: Vec::new(),
+                outputs: member.outputs.clone(),
+                counts: Counts::default(),
+            };
+            live.decide(&seal);
+        }
+        live
+    }
+
+    #[test]
+    fn i6_i7_a_commit_is_of_waiting_checkpoints_and_their_files_once_each() {
+        let (a, b, twin) = (member(1, "a"), member(2, "b"), member(3, "a"));
+        let mut state = live(&[&a, &b, &twin]);
+        assert!(check_members(&state, &[a.clone(), b.clone()]).is_ok());
+        let other = CommitMember { outputs: b.outputs.clone(), ..a.clone() };
+        let wrong = [
+            (vec![a.clone(), a.clone()], "I6"),
+            (vec![other], "I6"),
+            (vec![a.clone(), twin], "two sealed checkpoints"),
+            (vec![member(9, "x")], "I7"),
+        ];
+        for (members, what) in wrong {
+            let error = check_members(&state, &members).unwrap_err();
+            assert!(error.what().starts_with(what), "{error}");
+        }
+        let event = Event::Intent { n: 1, files: 1, rows: 1, only: None };
+        state.happen(EventRow { version: ManifestVersion(2), epoch: Epoch(1), at: 0, event });
+        assert!(check_members(&state, &[a]).unwrap_err().what().starts_with("I7"), "it is in a commit already");
+    }
 }

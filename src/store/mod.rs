@@ -10,7 +10,7 @@ pub(crate) mod commit_object;
 pub mod contract;
 pub(crate) mod envelope;
 pub(crate) mod holder;
-mod invariants;
+pub(crate) mod invariants;
 mod live;
 pub(crate) mod manifest;
 pub(crate) mod medium;

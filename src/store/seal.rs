@@ -48,6 +48,19 @@ pub struct OutputFile {
 }
 
 impl OutputFile {
+    /// Checks that it stays below the destination's root, whatever wrote the record.
+    pub(crate) fn check(&self, place: &str) -> Result<()> {
+        let plain = |part: &str| !matches!(part, "" | "." | "..") && !part.contains('\0');
+        let inside = plain(&self.name)
+            && !self.name.contains('/')
+            && (self.folder.is_empty() || self.folder.split('/').all(plain));
+        if inside {
+            return Ok(());
+        }
+        let path = self.path();
+        Err(Error::corrupt(place, format!("it names `{}`, which is not below the destination", path.escape_debug())))
+    }
+
     /// The path under the sink's root.
     pub fn path(&self) -> String {
         if self.folder.is_empty() { self.name.clone() } else { format!("{}/{}", self.folder, self.name) }
@@ -113,12 +126,14 @@ impl Seal {
             return Err(Error::corrupt(place, format!("this seal is of checkpoint {}, its name says {id}", self.id)));
         }
         let stem = output_stem(&store.short(), id, self.attempt);
-        match self.outputs.iter().find(|output| !output.name.starts_with(&stem)) {
-            None => Ok(()),
-            Some(output) => {
-                Err(Error::corrupt(place, format!("this seal names `{}`, which is of another attempt", output.name)))
+        for output in &self.outputs {
+            if !output.name.starts_with(&stem) {
+                let what = format!("this seal names `{}`, which is of another attempt", output.name);
+                return Err(Error::corrupt(place, what));
             }
+            output.check(place)?;
         }
+        Ok(())
     }
 }
 

@@ -72,6 +72,27 @@ pub trait LakemarkExt {
     ) -> (RunReport, Option<Error>);
 }
 
+/// lakemark on a [`DataFrame`] over tracked sources: the end of a chain of calls.
+#[async_trait]
+pub trait SealedExt {
+    /// As [`LakemarkExt::write_sealed`].
+    async fn write_sealed(self, checkpoints: &Checkpoints, output: Output) -> Result<RunReport>;
+
+    /// As [`LakemarkExt::run_sealed`].
+    async fn run_sealed(self, checkpoints: &Checkpoints) -> Result<RunReport>;
+}
+
+#[async_trait]
+impl SealedExt for DataFrame {
+    async fn write_sealed(self, checkpoints: &Checkpoints, output: Output) -> Result<RunReport> {
+        finished(run_query(checkpoints, self, Some(output), Arc::new(()), StopSignal::never()).await)
+    }
+
+    async fn run_sealed(self, checkpoints: &Checkpoints) -> Result<RunReport> {
+        finished(run_query(checkpoints, self, None, Arc::new(()), StopSignal::never()).await)
+    }
+}
+
 #[async_trait]
 impl LakemarkExt for SessionContext {
     async fn register_checkpointed(&self, checkpoints: &Checkpoints, source: SourceSpec) -> Result<()> {

@@ -40,7 +40,7 @@ mod wrap;
 pub use checkpoints::{Checkpoints, Options, SourceSpec};
 pub use driver::{Plan, PlannedTasks, Progress, StopSignal};
 pub use errors::{from_datafusion, to_datafusion};
-pub use ext::LakemarkExt;
+pub use ext::{LakemarkExt, SealedExt};
 pub use report::{
     AtomReport, BytesReport, CommitReport, ErrorReport, Outcome, RequestReport, RowReport, RunReport, SecondsReport,
     TaskReport,

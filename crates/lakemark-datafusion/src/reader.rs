@@ -9,7 +9,7 @@ use datafusion::datasource::physical_plan::parquet::ParquetFileReaderFactory;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use futures::future::BoxFuture;
-use lakemark::{FileVersion, Lake, PinnedReader};
+use lakemark::{FileVersion, Footer, Lake, PinnedReader};
 use parquet::arrow::arrow_reader::ArrowReaderOptions;
 use parquet::arrow::async_reader::AsyncFileReader;
 use parquet::file::metadata::ParquetMetaData;
@@ -35,7 +35,12 @@ impl ParquetFileReaderFactory for PinnedReaderFactory {
             return Err(DataFusionError::Internal(format!("{} was not planned by lakemark", file.path())));
         };
         let metrics = ParquetFileMetrics::new(partition, &version.path, metrics);
-        Ok(Box::new(CountedReader { inner: self.lake.reader(version), metrics }))
+        // A task may have more files than are remembered.
+        let inner = match file.extension::<Arc<Footer>>() {
+            Some(footer) => self.lake.reader_with(version, Arc::clone(footer)),
+            None => self.lake.reader(version),
+        };
+        Ok(Box::new(CountedReader { inner, metrics }))
     }
 }
 

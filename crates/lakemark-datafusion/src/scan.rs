@@ -229,7 +229,7 @@ async fn prepare(
             unsettled: part.planned.unsettled,
         });
         if !footer.group_rows.is_empty() {
-            let pinned = pinned_file(source, file);
+            let pinned = pinned_file(source, file).with_extension(Arc::clone(&footer));
             usable.push(match access_plan(&part.coverage, &footer) {
                 Some(plan) => pinned.with_extension(plan),
                 None => pinned,

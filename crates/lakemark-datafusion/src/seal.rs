@@ -46,6 +46,7 @@ impl Output {
     /// With other options.
     #[must_use]
     pub fn with_options(mut self, options: ParquetOptions) -> Self {
+        self.sink = Arc::new(DirectorySink::clone(&self.sink).with_partition_by(&options.partition_by));
         self.options = Arc::new(options);
         self
     }

@@ -100,15 +100,23 @@ impl CheckpointedTable {
 
     /// The scan of its files by DataFusion.
     fn native(&self, state: &dyn Session) -> FileScanConfigBuilder {
+        let reader = || Arc::new(PinnedReaderFactory { lake: self.source.lake.clone() });
         if let Some(native) = &self.source.native {
-            return FileScanConfigBuilder::from(FileScanConfig::clone(native));
+            let builder = FileScanConfigBuilder::from(FileScanConfig::clone(native));
+            // With the table's own options; only where the bytes come from is ours.
+            return match native.file_source().downcast_ref::<ParquetSource>() {
+                Some(parquet) => {
+                    builder.with_source(Arc::new(parquet.clone().with_parquet_file_reader_factory(reader())))
+                }
+                None => builder,
+            };
         }
         let table = TableSchema::builder(Arc::clone(&self.files))
             .with_table_partition_cols(self.source.partitions.clone())
             .build();
         let parquet = ParquetSource::new(table)
             .with_table_parquet_options(state.table_options().parquet.clone())
-            .with_parquet_file_reader_factory(Arc::new(PinnedReaderFactory { lake: self.source.lake.clone() }));
+            .with_parquet_file_reader_factory(reader());
         FileScanConfigBuilder::new(ObjectStoreUrl::local_filesystem(), Arc::new(parquet))
     }
 

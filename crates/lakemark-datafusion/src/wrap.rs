@@ -31,7 +31,7 @@ pub(crate) struct Wrapped {
     pub(crate) partitions: Vec<FieldRef>,
     /// What the files are.
     pub(crate) format: String,
-    /// How files that are not Parquet are read.
+    /// How the table reads its files; `None` when it has none.
     pub(crate) native: Option<Arc<FileScanConfig>>,
     /// The values of the partition columns by path.
     pub(crate) values: HashMap<Arc<str>, Vec<ScalarValue>>,
@@ -77,6 +77,8 @@ pub(crate) async fn take_apart(
         let store = store.map_err(|e| from_datafusion(e, ErrorKind::Invalid, "the object store is not registered"))?;
         Lake::on(root.clone(), Select::All, store)
     };
+    // One listing at least: how many requests the table makes for it is the table's own business.
+    lake.counters().listed();
     let lake = if scan.format == PARQUET { lake } else { lake.with_whole_files() };
     let mut values = HashMap::with_capacity(scan.files.len());
     let mut files = Vec::with_capacity(scan.files.len());
@@ -130,7 +132,7 @@ async fn scan(name: &str, provider: &Arc<dyn TableProvider>, state: &SessionStat
     check_plain(name, config, &provider.schema())?;
     let files: Vec<PartitionedFile> = config.file_groups.iter().flat_map(|group| group.files()).cloned().collect();
     let format = config.file_source().file_type().to_owned();
-    let native = (format != PARQUET).then(|| Arc::new(config.clone()));
+    let native = Some(Arc::new(config.clone()));
     Ok(Scan {
         url: config.object_store_url.clone(),
         schema: Arc::clone(config.file_schema()),

@@ -38,8 +38,6 @@ pub struct Plan {
     pub report: RunReport,
     /// The files with something left to do, by source and path.
     pub files: Vec<PlannedFile>,
-    /// What a person should know.
-    pub warnings: Vec<String>,
 }
 
 /// A query that may run.
@@ -185,7 +183,6 @@ pub(crate) async fn plan_query(checkpoints: &Checkpoints, query: DataFrame, outp
     };
     finish_requests(checkpoints, &mut report);
     let mut files = Vec::new();
-    let mut warnings = Vec::new();
     for source in checkpoints.sources() {
         let plan = source.plan();
         let scanned = source.scanned();
@@ -198,9 +195,8 @@ pub(crate) async fn plan_query(checkpoints: &Checkpoints, query: DataFrame, outp
             .chain(scanned.vanished.iter().map(|path| &**path))
             .collect();
         files.extend(plan.files.iter().filter(|file| !left_out.contains(&*file.file.path)).cloned());
-        warnings.extend(plan.warnings.iter().cloned());
     }
-    Ok(Plan { report, files, warnings })
+    Ok(Plan { report, files })
 }
 
 pub(crate) async fn blank_report(checkpoints: &Checkpoints) -> RunReport {
@@ -229,7 +225,7 @@ fn source_report(source: &Source) -> SourceReport {
     let scanned = source.scanned();
     let mut report = plan.report.clone();
     for (_, reason) in &scanned.excluded {
-        *reason_count(&mut report, *reason) -= 1;
+        uncount(&mut report, *reason);
         report.excluded += 1;
     }
     for unusable in scanned.unusable {
@@ -248,12 +244,17 @@ fn source_report(source: &Source) -> SourceReport {
     report
 }
 
-fn reason_count(report: &mut SourceReport, reason: Reason) -> &mut u64 {
-    match reason {
-        Reason::New => &mut report.new,
-        Reason::Replaced => &mut report.replaced,
-        Reason::Moved => &mut report.moved,
-        Reason::PartlyDone => &mut report.partly_done,
+/// Takes one file out of the count of `reason`; a file that changed meanwhile may have been counted under another one.
+fn uncount(report: &mut SourceReport, reason: Reason) {
+    let SourceReport { new, replaced, moved, partly_done, .. } = report;
+    let counts = match reason {
+        Reason::New => [new, replaced, moved, partly_done],
+        Reason::Replaced => [replaced, moved, partly_done, new],
+        Reason::Moved => [moved, replaced, partly_done, new],
+        Reason::PartlyDone => [partly_done, replaced, moved, new],
+    };
+    if let Some(count) = counts.into_iter().find(|count| **count > 0) {
+        *count -= 1;
     }
 }
 
@@ -268,8 +269,7 @@ pub(super) fn reclassify_unusable(report: &mut SourceReport, plan: &SourcePlan, 
         return;
     }
     if let Some(reason) = reason_of(plan, &unusable.path) {
-        let count = reason_count(report, reason);
-        *count = count.saturating_sub(1);
+        uncount(report, reason);
         report.unusable.push(unusable);
     }
 }
@@ -277,8 +277,7 @@ pub(super) fn reclassify_unusable(report: &mut SourceReport, plan: &SourcePlan, 
 /// A planned file that is gone is beside the sum.
 pub(super) fn reclassify_vanished(report: &mut SourceReport, plan: &SourcePlan, path: &str) {
     if let Some(reason) = reason_of(plan, path) {
-        let count = reason_count(report, reason);
-        *count = count.saturating_sub(1);
+        uncount(report, reason);
         report.listed = report.listed.saturating_sub(1);
         report.vanished += 1;
     }

@@ -336,12 +336,12 @@ impl Driver<'_> {
 
     fn give_up_on(&mut self, changed: &BTreeMap<Arc<str>, Vec<Arc<str>>>) {
         for (source, paths) in changed {
-            if let Some(report) = source_report(&mut self.report, source) {
-                for path in paths {
-                    let why = "it changed each time it was read".to_owned();
-                    report.unusable.push(Unusable { path: path.to_string(), why });
-                    report.new = report.new.saturating_sub(1);
-                }
+            let Some(planned) = self.checkpoints.sources().into_iter().find(|s| s.name == *source) else { continue };
+            let Some(report) = source_report(&mut self.report, source) else { continue };
+            let plan = planned.plan();
+            for path in paths {
+                let why = "it changed each time it was read".to_owned();
+                reclassify_unusable(report, &plan, Unusable { path: path.to_string(), why });
             }
         }
     }
