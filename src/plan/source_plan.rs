@@ -180,7 +180,7 @@ impl PlannedFile {
 /// How a listed file relates to what is recorded.
 enum Verdict {
     Done,
-    /// Done by size and token, but its footer is another (only under `verify`, or when its token was unsettled).
+    /// Done, in whole or in part, by size and token, but its footer is another.
     Rewritten,
     Work(Reason),
     Moved {
@@ -191,8 +191,8 @@ enum Verdict {
     Gone,
 }
 
-/// Plans one source: `listing` of `lake` against `live`. Opens only files whose path is known with another token
-/// (a file that is done is never opened, unless `policy.verify`).
+/// Plans one source: `listing` of `lake` against `live`. Opens only files whose path is known with another token, and files
+/// that are done in part (a file that is done is never opened, unless `policy.verify`).
 ///
 /// # Errors
 /// [`Refused`](crate::ErrorKind::Refused) by the policy, with every way on; [`Unavailable`](crate::ErrorKind::Unavailable)
@@ -337,7 +337,8 @@ async fn judge_all(name: &str, lake: &Lake, files: &[FileVersion], live: &Live, 
 
 async fn judge(lake: &Lake, file: &FileVersion, versions: &[LiveVersion], verify: bool) -> Result<Verdict> {
     if let Some(version) = versions.iter().find(|version| version.file.is_same(file)) {
-        if verify {
+        // The rest of a partly done file is opened anyway: another content under the same token must not be mixed with it.
+        if verify || !version.is_complete() {
             // What is remembered of the same path, size and token is what is in doubt.
             lake.forget_footer(file);
             match lake.evidence(file).await? {

@@ -305,6 +305,14 @@ impl Run {
         let known = self.worker.known_seals();
         let epoch = self.worker.epoch();
         let seals = self.store.loose_seals(self.worker.store_id(), epoch, &state.live, &known).await?;
+        let lost = known
+            .keys()
+            .find(|id| !state.live.is_decided(**id) && seals.binary_search_by_key(id, |seal| &seal.id).is_err());
+        if let Some(id) = lost {
+            let place = self.store.medium.place(ObjectName::Seal(*id));
+            return Err(Error::corrupt(place, "a seal that this run wrote is not there any more")
+                .way("see what changes the store besides lakemark, then run again: what it said is done again"));
+        }
         for seal in &seals {
             if let Some(rows) = state.live.decide(seal) {
                 state.sealed += 1;

@@ -29,6 +29,10 @@ pub struct DirectorySink {
     partition_by: Vec<String>,
 }
 
+/// The longest name that file systems take, in bytes, and the longest path.
+const LONGEST_NAME: usize = 255;
+const LONGEST_PATH: usize = 4_095;
+
 /// The destination's side of the binding.
 #[derive(Debug, Serialize, Deserialize)]
 struct BindingFile {
@@ -90,6 +94,27 @@ impl DirectorySink {
         self.folders.ensure(&*self.disk, path).map_err(|e| io_error(e, path))
     }
 
+    /// Checks that files can be put into `folder` below the root.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] naming the part that is too long for a file system.
+    pub fn check_folder(&self, folder: &str) -> Result<()> {
+        let whole = self.path.join(folder).as_os_str().len() + LONGEST_NAME;
+        let long = folder.split('/').find(|part| part.len() > LONGEST_NAME);
+        if long.is_none() && whole <= LONGEST_PATH {
+            return Ok(());
+        }
+        let (column, value) = long.unwrap_or(folder).split_once('=').unwrap_or(("", folder));
+        let start: String = value.chars().take(40).collect();
+        Err(Error::invalid(format!(
+            "the value `{start}...` of `{column}` makes a folder name too long for the destination"
+        ))
+        .at(&self.root)
+        .safe("nothing of this task was sealed; what was sealed before is kept")
+        .way("shorten the value in the query (substr, or a digest of it)")
+        .way(format!("take `{column}` out of `partition_by`, with another destination and `store`")))
+    }
+
     /// Makes the staging folder.
     pub fn prepare(&self) -> Result<()> {
         let staged = self.staged();
@@ -126,6 +151,7 @@ impl DirectorySink {
     fn check_now(&self, expected: Option<&Expected>) -> Result<()> {
         let bound = self.read_binding()?;
         self.check_one_file_system()?;
+        self.check_alone()?;
         let contents = Contents::read(&self.path)?;
         let refuse = |what: String| {
             Error::refused(what).at(&self.root).safe("nothing was changed; nothing was written to the destination")
@@ -192,6 +218,14 @@ impl DirectorySink {
                 }
             }
         }
+        let foreign: Vec<_> = contents.paths.iter().filter(|path| !name_of(path).starts_with(&stem)).collect();
+        if let Some(first) = foreign.first() {
+            tracing::warn!(
+                files = foreign.len(),
+                first = first.as_str(),
+                "the destination has files that are not of this store: who reads the directory reads them too"
+            );
+        }
         let gone = committed.len() - found;
         if gone > 0 {
             let present: HashSet<&String> = contents.paths.iter().collect();
@@ -204,6 +238,25 @@ impl DirectorySink {
             ))
             .way("put the files back")
             .way("fill another destination from the start, with another `store`"));
+        }
+        Ok(())
+    }
+
+    /// Nothing but committed output is ever under a destination: another one, with its side folder, cannot be.
+    fn check_alone(&self) -> Result<()> {
+        for above in self.path.ancestors().skip(1) {
+            let mut beside = above.as_os_str().to_owned();
+            beside.push(".lakemark/binding.json");
+            let inside = above.extension().is_some_and(|e| e == "lakemark") && above.join("binding.json").exists();
+            if inside || (above.file_name().is_some() && Path::new(&beside).exists()) {
+                return Err(Error::refused(format!(
+                    "the destination lies inside {}, which is another store's destination or the folder beside it",
+                    above.display()
+                ))
+                .at(&self.root)
+                .safe("nothing was read or written")
+                .way("write to a directory outside it"));
+            }
         }
         Ok(())
     }
@@ -263,15 +316,22 @@ impl DirectorySink {
         Ok(Fitness::Missing)
     }
 
+    /// Moves a staged file out of the way of a stalled predecessor, before anything is recorded.
+    fn set_aside(&self, file: &OutputFile) -> Result<()> {
+        let unfit = self.side.join("unfit");
+        self.make_folder(&unfit)?;
+        let aside = unfit.join(format!("{}-{}", file.name, AttemptNonce::random()));
+        match self.disk.rename_no_replace(&self.staged().join(&file.name), &aside) {
+            Err(error) if !is_absent(&error) => Err(io_error(error, &aside)),
+            _ => Ok(()),
+        }
+    }
+
     /// Makes one file visible: rename first, look at the target second. Whether it is there now.
     fn publish_one(&self, file: &OutputFile) -> Result<bool> {
         let (from, to) = (self.staged().join(&file.name), self.path.join(file.path()));
         if size_of(&from)?.is_some_and(|size| size != file.size) {
-            // Out of the way of a stalled predecessor, before anything is recorded.
-            let unfit = self.side.join("unfit");
-            self.make_folder(&unfit)?;
-            let aside = unfit.join(format!("{}-{}", file.name, AttemptNonce::random()));
-            self.disk.rename_no_replace(&from, &aside).map_err(|e| io_error(e, &aside))?;
+            self.set_aside(file)?;
             return Ok(false);
         }
         match self.disk.rename_no_replace(&from, &to) {
@@ -292,14 +352,27 @@ impl DirectorySink {
     }
 
     fn publish_now(&self, files: &[OutputFile]) -> Result<Vec<String>> {
-        let folders: BTreeSet<&str> = files.iter().map(|file| file.folder.as_str()).collect();
+        let mut folders: BTreeSet<&str> = files.iter().map(|file| file.folder.as_str()).collect();
+        let mut impossible = BTreeSet::new();
         for folder in &folders {
-            self.make_folder(&self.path.join(folder))?;
+            match self.folders.ensure(&*self.disk, &self.path.join(folder)) {
+                Ok(()) => {}
+                // No later try will make it: its files can never be visible, and must not block the others.
+                Err(error) if error.kind() == io::ErrorKind::InvalidFilename => {
+                    tracing::warn!(folder, %error, "no such folder can be made: what belongs there is undone");
+                    impossible.insert(*folder);
+                }
+                Err(error) => return Err(io_error(error, &self.path.join(folder))),
+            }
         }
+        folders.retain(|folder| !impossible.contains(folder));
         let mut missing = Vec::new();
         for file in files {
             reach("rename.before");
-            if !self.publish_one(file)? {
+            if impossible.contains(file.folder.as_str()) {
+                self.set_aside(file)?;
+                missing.push(file.name.clone());
+            } else if !self.publish_one(file)? {
                 missing.push(file.name.clone());
             }
             reach("rename.after");

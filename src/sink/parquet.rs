@@ -13,7 +13,7 @@ use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
 
-use super::staged::io_error;
+use super::staged::{Fault, io_error};
 use super::{DirectorySink, StagedFile, partition_folder};
 use crate::error::{Error, Result};
 use crate::identity::{AttemptNonce, CheckpointId};
@@ -66,6 +66,8 @@ pub struct TaskWriter {
 
 struct Open {
     writer: ArrowWriter<StagedFile>,
+    /// What the disk said last, which the Parquet writer does not always pass on.
+    fault: Fault,
     output: OutputFile,
 }
 
@@ -78,7 +80,10 @@ fn unwritable(error: impl std::error::Error + Send + Sync + 'static) -> Error {
 }
 
 /// An error of the Parquet writer: of the disk below it, or of the encoding.
-fn write_failed(error: ParquetError, folder: &std::path::Path) -> Error {
+fn write_failed(error: ParquetError, fault: &Fault, folder: &std::path::Path) -> Error {
+    if let Some(io) = fault.take() {
+        return io_error(io, folder);
+    }
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&error);
     while let Some(inner) = cause {
         if let Some(io) = inner.downcast_ref::<std::io::Error>() {
@@ -154,6 +159,16 @@ impl TaskWriter {
                 Error::invalid(format!("`partition_by` names `{column}`, which is not in the output ({})", names()))
                     .way("add the column to the query, or take it out of `partition_by`")
             })?;
+            if column.starts_with(['_', '.']) {
+                return Err(Error::invalid(format!(
+                    "`partition_by` names `{column}`: readers hide folders like `{column}=...`"
+                ))
+                .safe("nothing was read or written")
+                .way("give the column another name in the query, one that begins with neither `_` nor `.`"));
+            }
+            if partitions.contains(&index) {
+                return Err(Error::invalid(format!("`partition_by` names `{column}` twice")).way("name it once"));
+            }
             partitions.push(index);
         }
         let kept: Vec<usize> = (0..schema.fields().len()).filter(|i| !partitions.contains(i)).collect();
@@ -192,21 +207,23 @@ impl TaskWriter {
 
     fn write_to(&mut self, folder: String, batch: &RecordBatch) -> Result<()> {
         if !self.open.contains_key(&folder) {
+            self.sink.check_folder(&folder)?;
             reach("run.output");
             let name = output_name(&self.store, self.id, self.attempt, self.parts, "parquet");
             self.parts += 1;
             let file = self.sink.create(&name)?;
+            let fault = file.fault();
             let options =
                 ArrowWriterOptions::new().with_properties(self.properties.clone()).with_skip_arrow_metadata(true);
             let writer =
                 ArrowWriter::try_new_with_options(file, Arc::clone(&self.file_schema), options).map_err(unwritable)?;
             let output = OutputFile { name, folder: folder.clone(), size: 0, rows: 0 };
-            self.open.insert(folder.clone(), Open { writer, output });
+            self.open.insert(folder.clone(), Open { writer, fault, output });
         }
         let Some(open) = self.open.get_mut(&folder) else { return Ok(()) };
         // The query's schema may differ from the file's in metadata only.
         let batch = batch.clone().with_schema(Arc::clone(&self.file_schema)).map_err(unwritable)?;
-        open.writer.write(&batch).map_err(|e| write_failed(e, self.sink.side_path()))?;
+        open.writer.write(&batch).map_err(|e| write_failed(e, &open.fault, self.sink.side_path()))?;
         open.output.rows += batch.num_rows() as u64;
         let bytes = open.writer.bytes_written() + open.writer.in_progress_size();
         if self.options.target_file_size.is_some_and(|target| bytes as u64 >= target)
@@ -219,8 +236,9 @@ impl TaskWriter {
     }
 
     fn end(&self, open: Open) -> Result<(StagedFile, OutputFile)> {
-        let file = open.writer.into_inner().map_err(|e| write_failed(e, self.sink.side_path()))?;
-        Ok((file, open.output))
+        let Open { writer, fault, output } = open;
+        let file = writer.into_inner().map_err(|e| write_failed(e, &fault, self.sink.side_path()))?;
+        Ok((file, output))
     }
 
     /// Rows taken so far.

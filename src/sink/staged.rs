@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::disk::Disk;
 use crate::error::{Error, ErrorKind, Result};
@@ -17,12 +17,35 @@ pub struct StagedFile {
     file: File,
     size: u64,
     finished: bool,
+    fault: Fault,
+}
+
+/// The first error of a file, for who gets it second-hand.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Fault(Arc<Mutex<Option<io::Error>>>);
+
+impl Fault {
+    pub(super) fn take(&self) -> Option<io::Error> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    fn note<T>(&self, outcome: io::Result<T>) -> io::Result<T> {
+        outcome.inspect_err(|error| {
+            // By number where there is one: that is what tells a full disk from another fault.
+            let copy = error.raw_os_error().map_or_else(|| error.kind().into(), io::Error::from_raw_os_error);
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(copy);
+        })
+    }
 }
 
 impl StagedFile {
     pub(super) fn create(disk: Arc<dyn Disk>, path: PathBuf) -> Result<Self> {
         let file = disk.create_new(&path).map_err(|e| io_error(e, &path))?;
-        Ok(Self { disk, path, file, size: 0, finished: false })
+        Ok(Self { disk, path, file, size: 0, finished: false, fault: Fault::default() })
+    }
+
+    pub(super) fn fault(&self) -> Fault {
+        self.fault.clone()
     }
 
     /// Makes the bytes durable and returns how many. The name is durable after the sink's
@@ -36,7 +59,7 @@ impl StagedFile {
 
 impl Write for StagedFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let n = self.file.write(bytes)?;
+        let n = self.fault.note(self.file.write(bytes))?;
         self.size += n as u64;
         Ok(n)
     }
@@ -55,6 +78,9 @@ impl Drop for StagedFile {
     }
 }
 
+/// Too many open files.
+const EMFILE: i32 = 24;
+
 pub(super) fn io_error(error: io::Error, path: &std::path::Path) -> Error {
     let (what, way) = match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
@@ -63,6 +89,10 @@ pub(super) fn io_error(error: io::Error, path: &std::path::Path) -> Error {
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
             ("no permission to write the output", "check the permissions of the destination, then run again")
         }
+        _ if error.raw_os_error() == Some(EMFILE) => (
+            "too many files are open",
+            "raise the limit (ulimit -n), or lower task_bytes or the number of partition folders",
+        ),
         _ => ("the destination cannot be written", "run again: what was sealed is kept"),
     };
     Error::new(ErrorKind::Unavailable, what)

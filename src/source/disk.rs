@@ -54,8 +54,13 @@ pub(super) fn list(root: &Path, select: &Select, counters: &SourceCounters) -> R
 
 /// The version of a file as its metadata show it. The inode is no part of it: a restore or a `chmod` changes nothing (R10).
 pub(super) fn version(path: impl Into<Arc<str>>, metadata: &Metadata) -> FileVersion {
-    let mtime = metadata.mtime().saturating_mul(1_000_000_000).saturating_add(metadata.mtime_nsec());
-    FileVersion::new(path, metadata.len()).with_mtime(mtime)
+    let file = FileVersion::new(path, metadata.len());
+    let seconds = metadata.mtime().checked_mul(1_000_000_000);
+    match seconds.and_then(|ns| ns.checked_add(metadata.mtime_nsec())) {
+        Some(mtime) => file.with_mtime(mtime),
+        // Beyond the year 2262: no token, so that two such times are never taken for one.
+        None => file,
+    }
 }
 
 /// What could not be read, and what to do about it.

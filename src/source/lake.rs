@@ -1,9 +1,10 @@
 //! An opened source.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::fs;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use futures::TryStreamExt;
@@ -40,6 +41,8 @@ struct Inner {
     access: Access,
     counters: Arc<SourceCounters>,
     footers: FooterCache,
+    /// Files that were found to be another version while they were read.
+    unstable: Mutex<HashSet<Arc<str>>>,
 }
 
 /// The way to the bytes.
@@ -150,7 +153,8 @@ impl Lake {
 
     fn with(root: Root, select: Select, access: Access) -> Self {
         let footers = FooterCache::new(FOOTERS, FOOTER_BYTES);
-        let inner = Arc::new(Inner { root, select, access, counters: Arc::default(), footers });
+        let inner =
+            Arc::new(Inner { root, select, access, counters: Arc::default(), footers, unstable: Mutex::default() });
         Self { inner, whole_files: false }
     }
 
@@ -222,6 +226,15 @@ impl Lake {
     /// As [`reader`](Self::reader), with its footer at hand: it is not read again, whatever else was remembered since.
     pub fn reader_with(&self, file: &FileVersion, footer: Arc<Footer>) -> PinnedReader {
         PinnedReader::new(self.clone(), file.clone()).with_footer(footer)
+    }
+
+    /// Whether the file at `path` changed while it was read since this was last asked: it must be planned again.
+    pub fn take_unstable(&self, path: &str) -> bool {
+        self.inner.unstable.lock().unwrap_or_else(PoisonError::into_inner).remove(path)
+    }
+
+    pub(super) fn note_unstable(&self, path: &Arc<str>) {
+        self.inner.unstable.lock().unwrap_or_else(PoisonError::into_inner).insert(Arc::clone(path));
     }
 
     pub(super) fn access(&self) -> &Access {

@@ -139,6 +139,7 @@ impl PinnedReader {
     }
 
     fn changed(&self, what: &str) -> Error {
+        self.lake.note_unstable(&self.file.path);
         Error::new(ErrorKind::ChangedSincePlanning, what)
             .at(self.lake.place(&self.file.path))
             .safe("nothing is sealed for it")

@@ -1,16 +1,13 @@
 //! A job's configuration as lakemark's and DataFusion's own objects.
 
-use std::sync::Arc;
-
 use datafusion::dataframe::DataFrame;
-use datafusion::datasource::MemTable;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
-use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext};
+use datafusion::prelude::{SessionConfig, SessionContext};
 use lakemark::{
-    BeginOptions, DirectorySink, Error, ErrorKind, Lease, ObjectCheckpointStore, ParquetOptions, Result, Root,
-    SourcePolicy, TaskSizing, Wait,
+    BeginOptions, DirectorySink, Error, ErrorKind, Lease, ObjectCheckpointStore, ParquetOptions, Result, SourcePolicy,
+    TaskSizing, Wait,
 };
-use lakemark_datafusion::{Checkpoints, LakemarkExt, Options, Output, SourceSpec, from_datafusion};
+use lakemark_datafusion::{Checkpoints, LakemarkExt, Options, Output, SourceSpec, from_datafusion, read_lookup};
 use parquet::basic::{BrotliLevel, Compression as Codec, GzipLevel, ZstdLevel};
 
 use crate::args::RunArgs;
@@ -131,21 +128,10 @@ fn output(config: &JobConfig) -> Result<Option<Output>> {
 
 /// A lookup is read into memory on the driver, so that its size is known and it can be broadcast.
 async fn register_lookup(ctx: &SessionContext, source: &SourceConfig) -> Result<()> {
-    let wrong = |e| from_datafusion(e, ErrorKind::Invalid, &format!("the lookup `{}` cannot be read", source.name));
-    let root = Root::parse(&source.url)?;
-    let Some(path) = root.local_path() else {
-        return Err(Error::new(ErrorKind::Unsupported, format!("the lookup `{}` is not on a local disk", source.name))
-            .way("copy it to a local path"));
-    };
-    let path = path.to_string_lossy().into_owned();
-    let extension = root.local_path().and_then(|p| p.extension().map(|e| format!(".{}", e.to_string_lossy())));
-    let options =
-        ParquetReadOptions { file_extension: extension.as_deref().unwrap_or(".parquet"), ..Default::default() };
-    let frame = ctx.read_parquet(path, options).await.map_err(wrong)?;
-    let schema = Arc::clone(frame.schema().inner());
-    let batches = frame.collect().await.map_err(wrong)?;
-    let table = MemTable::try_new(schema, vec![batches]).map_err(wrong)?;
-    ctx.register_table(datafusion::common::TableReference::bare(source.name.as_str()), Arc::new(table))
-        .map(drop)
-        .map_err(wrong)
+    let mut spec = SourceSpec::new(&source.name, &source.url);
+    spec.storage = source.storage_options.clone();
+    let table = read_lookup(spec).await?;
+    ctx.register_table(datafusion::common::TableReference::bare(source.name.as_str()), table).map(drop).map_err(|e| {
+        from_datafusion(e, ErrorKind::Invalid, &format!("the lookup `{}` cannot be registered", source.name))
+    })
 }

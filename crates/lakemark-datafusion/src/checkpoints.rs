@@ -272,6 +272,11 @@ impl Checkpoints {
         *self.shared.view.lock().await = Some(Arc::new(view));
     }
 
+    /// How many input ids were given.
+    pub(crate) fn inputs(&self) -> u32 {
+        self.shared.next_input.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn next_input(&self) -> InputId {
         InputId(self.shared.next_input.fetch_add(1, Ordering::Relaxed))
     }

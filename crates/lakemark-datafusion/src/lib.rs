@@ -27,6 +27,7 @@ mod driver;
 mod errors;
 mod ext;
 mod hive;
+mod lookup;
 mod reader;
 mod report;
 mod scan;
@@ -41,6 +42,7 @@ pub use checkpoints::{Checkpoints, Options, SourceSpec};
 pub use driver::{Plan, PlannedTasks, Progress, StopSignal};
 pub use errors::{from_datafusion, to_datafusion};
 pub use ext::{LakemarkExt, SealedExt};
+pub use lookup::read_lookup;
 pub use report::{
     AtomReport, BytesReport, CommitReport, ErrorReport, Outcome, RequestReport, RowReport, RunReport, SecondsReport,
     TaskReport,

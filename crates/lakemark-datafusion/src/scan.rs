@@ -185,7 +185,11 @@ async fn prepare(
     files: &SchemaRef,
     task: &Task,
 ) -> lakemark::Result<(Vec<PartitionedFile>, TaskRead, u64)> {
-    let open: Vec<_> = task.parts.iter().map(|part| source.lake.footer(&part.planned.file)).collect();
+    // What changed under an earlier attempt is left out of this one: the other files of the task must not wait for it.
+    let open = async |file: &FileVersion| {
+        if source.lake.take_unstable(&file.path) { Ok(FooterRead::Changed) } else { source.lake.footer(file).await }
+    };
+    let open: Vec<_> = task.parts.iter().map(|part| open(&part.planned.file)).collect();
     let footers: Vec<FooterRead> = futures::stream::iter(open).buffered(8).try_collect().await?;
     let mut read = TaskRead::default();
     let mut usable = Vec::with_capacity(footers.len());

@@ -41,6 +41,7 @@ pub(crate) async fn look_at(source: &Source, task: &Task) -> lakemark::Result<Ta
         let name = || (Arc::clone(&source.name), Arc::clone(&file.path));
         match now {
             None => read.vanished.push(name()),
+            Some(_) if source.lake.take_unstable(&file.path) => read.changed.push(name()),
             Some(now) if !now.is_same(file) => read.changed.push(name()),
             Some(_) => read.files.push(SealedFile {
                 source: Arc::clone(&source.name),
