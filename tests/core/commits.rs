@@ -3,6 +3,7 @@
 use std::fs;
 
 use async_trait::async_trait;
+use lakemark::disk::{Disk, RealDisk};
 use lakemark::{
     Binding, CheckpointState, CheckpointStore, Committed, Counts, DirectorySink, ErrorKind, Expected, Fitness,
     OutputFile, Result, Sink, StoreId,
@@ -444,4 +445,150 @@ async fn a_staged_file_that_is_not_finished_is_gone() {
     let file = sink.create("x").unwrap();
     assert!(sink.create("x").is_err(), "nothing is overwritten");
     assert_eq!(file.finish().unwrap(), 0);
+}
+
+/// A record of an earlier version, or of another file system: what can never be made visible must not block the others.
+#[tokio::test]
+async fn a_folder_that_no_file_system_makes_withdraws_its_files_and_not_the_others() {
+    let site = Site::quick();
+    let (sink, run) = (site.sink(), site.begin().await);
+    work_left(&run, &sink, &["a"]).await.unwrap();
+    let id = next(&run);
+    let output = write_staged(&run, &sink, id, &format!("d={}", "x".repeat(300)), "never").unwrap();
+    run.stage_keys(id, vec![whole("b")]).unwrap();
+    run.stage_files(id, Box::pin(async move { Ok(vec![output]) })).unwrap();
+    let _ = run.checkpoint(id, Counts::default()).await.unwrap();
+    let committed = run.commit(Some(&sink)).await.unwrap();
+    assert_eq!((totals(&committed), committed[0].missing.len()), ((1, 1, 1), 1));
+    assert_eq!(site.visible(), results(&["a"]));
+    assert_eq!(seen_done(&site.store()).await, ["a"]);
+    work_left(&run, &sink, &["a", "b"]).await.unwrap();
+    run.commit(Some(&sink)).await.unwrap();
+    run.close().await.unwrap();
+    assert_eq!(site.visible(), results(&["a", "b"]));
+    for folder in [format!("d={}", "x".repeat(254)), "x/".repeat(2_100)] {
+        let error = sink.check_folder(folder.trim_end_matches('/')).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        assert!(error.ways().len() > 1 && error.to_string().len() < 600, "{error}");
+    }
+    sink.check_folder(&format!("d={}/e=1", "x".repeat(253))).unwrap();
+}
+
+#[rstest]
+#[case::inside("out/inner")]
+#[case::deep_inside("out/a/b")]
+#[case::beside("out.lakemark/inner")]
+#[case::in_staging("out.lakemark/staged/inner")]
+#[tokio::test]
+async fn a_destination_inside_another_one_is_refused(#[case] inner: &str) {
+    let site = Site::quick();
+    site.begin().await.close().await.unwrap();
+    let inner = DirectorySink::open("parquet", site.at(inner).to_str().unwrap()).unwrap();
+    assert!(refused(&inner, None).await.contains("lies inside"));
+    let apart = DirectorySink::open("parquet", site.at("out2").to_str().unwrap()).unwrap();
+    apart.check(None).await.unwrap();
+}
+
+/// A disk on which one kind of step fails.
+#[derive(Debug)]
+struct Failing(&'static str, std::io::ErrorKind);
+
+impl Failing {
+    fn step(&self, name: &str) -> std::io::Result<()> {
+        if self.0 == name { Err(self.1.into()) } else { Ok(()) }
+    }
+}
+
+impl Disk for Failing {
+    fn create_new(&self, path: &std::path::Path) -> std::io::Result<fs::File> {
+        self.step("create")?;
+        match self.0 {
+            // Takes no byte.
+            "write" => fs::File::options().write(true).open("/dev/full"),
+            _ => RealDisk.create_new(path),
+        }
+    }
+
+    fn sync_file(&self, file: &fs::File, path: &std::path::Path) -> std::io::Result<()> {
+        self.step("sync").and_then(|()| if self.0 == "write" { Ok(()) } else { RealDisk.sync_file(file, path) })
+    }
+
+    fn link(&self, from: &std::path::Path, to: &std::path::Path) -> std::io::Result<()> {
+        self.step("link").and_then(|()| RealDisk.link(from, to))
+    }
+
+    fn rename_no_replace(&self, from: &std::path::Path, to: &std::path::Path) -> std::io::Result<()> {
+        self.step("rename").and_then(|()| RealDisk.rename_no_replace(from, to))
+    }
+
+    fn sync_dir(&self, dir: &std::path::Path) -> std::io::Result<()> {
+        RealDisk.sync_dir(dir)
+    }
+
+    fn create_dir(&self, dir: &std::path::Path) -> std::io::Result<()> {
+        self.step("folder").and_then(|()| RealDisk.create_dir(dir))
+    }
+
+    fn remove_file(&self, path: &std::path::Path) -> std::io::Result<()> {
+        RealDisk.remove_file(path)
+    }
+}
+
+/// Rows of Parquet for `id` through a sink on `disk`; encoded in memory first, written as groups fill.
+async fn write_parquet(site: &Site, run: &lakemark::Run, disk: Failing) -> Result<Vec<OutputFile>> {
+    let sink = site.sink_with(std::sync::Arc::new(disk));
+    sink.prepare()?;
+    let numbers: arrow_array::ArrayRef = std::sync::Arc::new(arrow_array::Int64Array::from_iter_values(0..50_000));
+    let batch = arrow_array::RecordBatch::try_from_iter([("n", numbers)]).unwrap();
+    let options = lakemark::ParquetOptions { max_row_group_size: 10_000, ..Default::default() };
+    let id = next(run);
+    let mut writer = lakemark::TaskWriter::new(
+        std::sync::Arc::new(sink),
+        std::sync::Arc::new(options),
+        &batch.schema(),
+        &batch.schema(),
+        run.worker().store_id().short(),
+        id,
+        run.attempt(id),
+    )?;
+    for start in (0..50_000).step_by(10_000) {
+        writer.write(&batch.slice(start, 10_000))?;
+    }
+    writer.finish().await
+}
+
+#[rstest]
+#[case::full("write", std::io::ErrorKind::StorageFull, "the disk is full")]
+#[case::full_at_sync("sync", std::io::ErrorKind::StorageFull, "the disk is full")]
+#[case::no_permission("create", std::io::ErrorKind::PermissionDenied, "no permission to write the output")]
+#[case::no_folder("folder", std::io::ErrorKind::PermissionDenied, "no permission to write the output")]
+#[case::read_only("create", std::io::ErrorKind::ReadOnlyFilesystem, "no permission to write the output")]
+#[tokio::test]
+async fn a_disk_that_does_not_take_the_output_is_unavailable_and_says_why(
+    #[case] step: &'static str,
+    #[case] kind: std::io::ErrorKind,
+    #[case] what: &str,
+) {
+    let site = Site::quick();
+    let run =
+        if step == "folder" { site.store().begin(with_sink(&site.sink())).await.unwrap() } else { site.begin().await };
+    let error = write_parquet(&site, &run, Failing(step, kind)).await.unwrap_err();
+    assert_eq!((error.kind(), error.what()), (ErrorKind::Unavailable, what), "{error}");
+    assert!(error.place().is_some() && !error.ways().is_empty(), "{error}");
+    assert!(site.visible().is_empty());
+    run.close().await.unwrap();
+}
+
+#[rstest]
+#[case("create")]
+#[case("folder")]
+#[case("link")]
+#[tokio::test]
+async fn a_store_without_permission_is_an_error_that_says_so(#[case] step: &'static str) {
+    let site = Site::quick();
+    let disk = Failing(step, std::io::ErrorKind::PermissionDenied);
+    let store = site.store_with(std::sync::Arc::new(disk)).with_patience(crate::harness::ONE_TRY);
+    let error = store.begin(takeover()).await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unsupported), "{error}");
+    assert!(error.to_string().to_lowercase().contains("permission"), "{error}");
 }

@@ -22,6 +22,25 @@ async fn lived_in() -> (FaultStore, ObjectCheckpointStore) {
     (faults, store)
 }
 
+/// A run knows what it sealed: a store that was swapped or cleaned under it is no store with less in it.
+#[tokio::test]
+async fn a_seal_that_vanished_under_its_run_is_corrupt_and_named() {
+    let (faults, store) = faulty();
+    let run = store.begin(takeover()).await.unwrap();
+    let _ = seal(&run, vec![whole("a")]).await.unwrap();
+    let _ = seal(&run, vec![whole("b")]).await.unwrap();
+    let name = object(&faults, "/seals/").await;
+    object_store::ObjectStoreExt::delete(&faults, &name.as_str().into()).await.unwrap();
+    let error = run.fold().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    assert!(error.to_string().contains(&name), "{error}");
+    assert!(run.commit(None).await.is_err(), "nothing is committed as if it were all");
+    drop(run);
+    let run = store.begin(takeover()).await.unwrap();
+    assert_eq!(seen_done(&store).await, ["a"], "what is there counts, the rest is done again");
+    run.close().await.unwrap();
+}
+
 async fn object(faults: &FaultStore, folder: &str) -> String {
     names(faults).await.into_iter().rfind(|name| name.contains(folder)).unwrap()
 }

@@ -4,8 +4,12 @@
 
 #[path = "plugin/changes.rs"]
 mod changes;
+#[path = "plugin/lookups.rs"]
+mod lookups;
 #[path = "plugin/output.rs"]
 mod output;
+#[path = "plugin/power_loss.rs"]
+mod power_loss;
 #[path = "plugin/requests.rs"]
 mod requests;
 #[path = "plugin/scan.rs"]

@@ -25,6 +25,18 @@ const ODD: [&str; 12] = [
     "{a,b}.parquet",
 ];
 
+/// Beyond what nanoseconds in 64 bits can tell: two such times must not be taken for one.
+#[tokio::test]
+async fn an_mtime_out_of_range_is_no_token() {
+    let tree = Tree::new(&["a"]);
+    let far = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(9_300_000_000);
+    let file = std::fs::File::options().write(true).open(tree.0.path().join("a")).unwrap();
+    file.set_modified(far).unwrap();
+    let kept = file.metadata().unwrap().modified().unwrap() == far;
+    let file = one(tree.list().await);
+    assert_eq!(file.has_token(), !kept, "{file}");
+}
+
 #[tokio::test]
 async fn r35_r36_r113_r117_every_name_is_listed_and_read_as_it_is() {
     let tree = Tree::new(&[]);

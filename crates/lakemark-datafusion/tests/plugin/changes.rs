@@ -116,3 +116,82 @@ async fn a_file_that_never_stands_still_is_given_up_and_named() {
     assert_eq!((source.listed, source.new, source.unusable.len()), (4, 3, 1));
     assert_eq!(source.unusable[0].path, "part-0.parquet");
 }
+
+/// Two files in one task: the one that changes each time is given up, the other one is done.
+#[rstest]
+#[tokio::test]
+async fn a_file_that_changes_under_each_attempt_does_not_hold_up_its_task(#[values(1, 3)] retries: u32) {
+    let lab = Lab::new();
+    for file in 0..4 {
+        lab.write(&format!("docs/part-{file}.parquet"), &data::docs(file * 40, 40), 20);
+    }
+    let path = lab.path("docs/part-2.parquet");
+    let mut job = lab.job("job", "SELECT look(id) AS id FROM docs").concurrency(1).packed().with_setup(move |ctx| {
+        let path = path.clone();
+        udf::register(ctx, "look", move |ids| {
+            if ids.contains(&5) || ids.contains(&85) {
+                data::write_parquet(&path, &data::docs(80, 40), 20);
+            }
+            Ok(())
+        });
+    });
+    job.options.retries = retries;
+    let report = job.ok().await;
+    assert_eq!((report.outcome, report.rows.out), (Outcome::Partial, 120));
+    let source = &report.sources[0];
+    assert_eq!((source.listed, source.new, source.unusable.len()), (4, 3, 1));
+    assert_eq!(source.unusable[0].path, "part-2.parquet");
+}
+
+/// The counts of every report add up, also when a replaced file is given up.
+#[tokio::test]
+async fn a_replaced_file_that_never_stands_still_is_counted_once() {
+    let lab = Lab::new();
+    for file in 0..4 {
+        lab.write(&format!("docs/part-{file}.parquet"), &data::docs(file * 40, 40), 20);
+        lab.age(&format!("docs/part-{file}.parquet"));
+    }
+    let mut job = lab.job("job", "SELECT id FROM docs").concurrency(1);
+    job.options.sizing = a_file_each(&lab);
+    job.ok().await;
+    lab.write("docs/part-0.parquet", &data::docs(0, 50), 20);
+    let path = lab.path("docs/part-0.parquet");
+    let job = lab.job("job", "SELECT look(id) AS id FROM docs").concurrency(1).packed().with_setup(move |ctx| {
+        let path = path.clone();
+        udf::register(ctx, "look", move |_| {
+            data::write_parquet(&path, &data::docs(0, 50), 20);
+            Ok(())
+        });
+    });
+    let report = job.ok().await;
+    let source = &report.sources[0];
+    assert_eq!((source.listed, source.done, source.replaced, source.unusable.len()), (4, 3, 0, 1), "{source:?}");
+}
+
+/// Size and mtime are kept: only the footer tells, and the rest of the file is not mixed with what is done.
+#[tokio::test]
+async fn a_partly_done_file_rewritten_under_its_token_is_replaced() {
+    let lab = Lab::new();
+    let old = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_700_000_000);
+    let write = |first: i64| {
+        let docs = data::docs(first, 40);
+        let ids = docs.project(&[docs.schema().index_of("id").unwrap()]).unwrap();
+        data::write_parquet(&lab.path("docs/a.parquet"), &ids, 10);
+        fs::File::options().write(true).open(lab.path("docs/a.parquet")).unwrap().set_modified(old).unwrap();
+        fs::metadata(lab.path("docs/a.parquet")).unwrap().len()
+    };
+    let size = write(100);
+    let job = lab.job("job", "SELECT id FROM docs");
+    job.clone().max_tasks(2).ok().await;
+    assert_eq!(write(200), size, "else the size tells");
+    let report = job.ok().await;
+    assert_eq!((report.sources[0].replaced, report.rows.out), (1, 40), "{:?}", report.sources);
+    let mut ids: Vec<i64> = job.rows().await.rows.iter().map(|row| row.parse().unwrap()).collect();
+    ids.sort_unstable();
+    assert_eq!(
+        ids,
+        (100..120).chain(200..240).collect::<Vec<_>>(),
+        "the old version's rows stay, the new one's are all there"
+    );
+    assert_eq!(job.ok().await.outcome, Outcome::Nothing);
+}

@@ -48,14 +48,50 @@ async fn partition_by_makes_folders_over_many_tasks() {
 #[rstest]
 #[case::missing(&["nothing"], "names `nothing`")]
 #[case::all(&["id", "text"], "every column")]
+#[case::hidden(&["_id"], "readers hide folders")]
+#[case::dotted(&[".id"], "readers hide folders")]
+#[case::twice(&["text", "text"], "names `text` twice")]
 #[tokio::test]
 async fn impossible_partitions_are_refused_before_anything_is_written(#[case] columns: &[&str], #[case] needle: &str) {
     let lab = Lab::standard();
-    let mut job = lab.job("job", "SELECT id, text FROM docs");
+    let mut job = lab.job("job", "SELECT id, text, id AS \"_id\", id AS \".id\" FROM docs");
+    if columns.len() > 1 {
+        job = lab.job("job", "SELECT id, text FROM docs");
+    }
     job.parquet.partition_by = columns.iter().map(|c| (*c).to_owned()).collect();
     let error = job.err().await;
     assert!(error.to_string().contains(needle), "{error}");
     assert!(!lab.path("job.store").exists() && !lab.path("job.out").exists());
+}
+
+/// R121: files of two layouts would not be one table.
+#[tokio::test]
+async fn r121_another_layout_in_the_same_destination_is_refused() {
+    let lab = Lab::standard();
+    let mut job = lab.job("job", "SELECT id, lang FROM docs");
+    job.clone().max_tasks(2).ok().await;
+    job.parquet.partition_by = vec!["lang".into()];
+    let error = job.err().await;
+    assert_eq!(error.kind(), lakemark::ErrorKind::Refused, "{error}");
+    assert!(error.what().contains("partitioned by lang here, but not partitioned so far"), "{error}");
+    job.parquet.partition_by.clear();
+    job.exact().await;
+}
+
+#[tokio::test]
+async fn a_value_too_long_for_a_folder_fails_its_task_only_and_names_the_column() {
+    let lab = Lab::standard();
+    let sql = "SELECT id, CASE WHEN id = 100 THEN repeat('%', 120) ELSE 'ok' END AS s FROM docs";
+    let mut job = lab.job("job", sql);
+    job.parquet.partition_by = vec!["s".into()];
+    let error = job.err().await;
+    assert_eq!(error.kind(), lakemark::ErrorKind::Invalid, "{error}");
+    assert!(error.what().contains("`s`"), "{error}");
+    let mended = "SELECT id, CASE WHEN id = 100 THEN 'long' ELSE 'ok' END AS s FROM docs";
+    let mut job = lab.job("job", mended);
+    job.parquet.partition_by = vec!["s".into()];
+    job.ok().await;
+    assert_eq!(job.rows().await.len(), 240);
 }
 
 #[tokio::test]

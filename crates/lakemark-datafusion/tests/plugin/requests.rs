@@ -84,3 +84,23 @@ async fn another_task_size_redoes_nothing() {
     assert_eq!(first.rows.rows_in + second.rows.rows_in + third.rows.rows_in, 400);
     assert_eq!(job.ok().await.outcome, Outcome::Nothing);
 }
+
+/// At most one write to the store a task, beside folds, manifests and the probe.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_task_costs_one_write_to_the_store() {
+    let lab = Lab::new();
+    let writes = async |tasks: i64| {
+        let name = format!("docs{tasks}");
+        for file in 0..tasks / 10 {
+            lab.write(&format!("{name}/part-{file}.parquet"), &data::docs(file * 40, 40), 4);
+        }
+        let mut job = lab.job(&name, "SELECT id FROM docs");
+        job.sources = vec![lakemark_datafusion::SourceSpec::new("docs", lab.url(&name))];
+        let report = job.ok().await;
+        assert_eq!(report.tasks.sealed, tasks as u64);
+        report.requests.store.put
+    };
+    let (few, many) = (writes(100).await, writes(300).await);
+    assert_eq!(many - few, 200, "each further task costs its seal and nothing else");
+    assert!(few <= 100 + 16 + 10, "probe, manifests, segments and the commit object beside the seals: {few}");
+}

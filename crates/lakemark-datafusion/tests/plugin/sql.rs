@@ -229,3 +229,49 @@ async fn what_is_no_query_over_a_source_is_invalid(#[case] sql: &str, #[case] ne
     assert!(error.to_string().contains(needle), "{sql}: {error}");
     assert!(!lab.path("job.store").exists() && !lab.path("job.out").exists(), "{sql} left something behind");
 }
+
+/// A rule of the session's own that deals rows out to other partitions after ours have been planned.
+#[derive(Debug)]
+struct Shuffle;
+
+impl datafusion::physical_optimizer::PhysicalOptimizerRule for Shuffle {
+    fn optimize(
+        &self,
+        plan: std::sync::Arc<dyn datafusion::physical_plan::ExecutionPlan>,
+        _: &datafusion::config::ConfigOptions,
+    ) -> datafusion::error::Result<std::sync::Arc<dyn datafusion::physical_plan::ExecutionPlan>> {
+        use datafusion::physical_plan::{Partitioning, repartition::RepartitionExec};
+        Ok(std::sync::Arc::new(RepartitionExec::try_new(plan, Partitioning::RoundRobinBatch(3))?))
+    }
+
+    fn name(&self) -> &str {
+        "shuffle"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+/// What runs is checked, not only what was written.
+#[tokio::test]
+async fn a_plan_whose_partitions_are_not_its_tasks_is_refused() {
+    use lakemark_datafusion::LakemarkExt;
+    let lab = Lab::standard();
+    let job = lab.job("job", "SELECT id FROM docs");
+    let (ctx, checkpoints) = job.session().await.unwrap();
+    let state = ctx.state();
+    let mut rules = state.physical_optimizers().to_vec();
+    rules.push(std::sync::Arc::new(Shuffle));
+    let state = datafusion::execution::SessionStateBuilder::new_from_existing(state)
+        .with_physical_optimizer_rules(rules)
+        .build();
+    let ctx = datafusion::prelude::SessionContext::new_with_state(state);
+    ctx.register_checkpointed(&checkpoints, lakemark_datafusion::SourceSpec::new("twin", lab.url("docs")))
+        .await
+        .unwrap();
+    let query = ctx.checkpointed_sql("SELECT id FROM twin").await.unwrap();
+    let error = ctx.plan_sealed(&checkpoints, query, None).await.unwrap_err();
+    assert_eq!(error.kind(), lakemark::ErrorKind::Refused, "{error}");
+    assert!(error.what().contains("a repartitioning"), "{error}");
+}

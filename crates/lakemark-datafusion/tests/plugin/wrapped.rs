@@ -223,3 +223,63 @@ async fn what_cannot_be_tracked_says_what_can() {
         assert!(error.ways().iter().any(|way| way.contains("Parquet")), "{error}");
     }
 }
+
+/// A table of one's own, whose scan is that of another one.
+#[derive(Debug)]
+struct Own(Arc<dyn TableProvider>);
+
+#[async_trait::async_trait]
+impl TableProvider for Own {
+    fn schema(&self) -> datafusion::arrow::datatypes::SchemaRef {
+        self.0.schema()
+    }
+
+    fn table_type(&self) -> datafusion::logical_expr::TableType {
+        datafusion::logical_expr::TableType::Base
+    }
+
+    async fn scan(
+        &self,
+        state: &dyn datafusion::catalog::Session,
+        projection: Option<&Vec<usize>>,
+        filters: &[datafusion::logical_expr::Expr],
+        limit: Option<usize>,
+    ) -> datafusion::error::Result<Arc<dyn datafusion::physical_plan::ExecutionPlan>> {
+        self.0.scan(state, projection, filters, limit).await
+    }
+}
+
+/// Its root is the folder that its files share, and stays so when fewer of them are left to tell it.
+#[tokio::test]
+async fn a_table_of_ones_own_is_exact_over_many_runs() {
+    let lab = Lab::new();
+    let mut session = on_disk(&lab).await;
+    session.provider = Arc::new(Own(session.provider));
+    let sql = "SELECT id, lang, year FROM docs WHERE n <> 7";
+    session.max_tasks = 3;
+    session.run(sql).await.unwrap();
+    session.max_tasks = 0;
+    assert_eq!(session.run(sql).await.unwrap().tasks.planned, 5);
+    session.check(sql).await;
+    std::fs::remove_dir_all(lab.path("docs/lang=de")).unwrap();
+    std::fs::remove_dir_all(lab.path("docs/lang=fr")).unwrap();
+    write(&lab, "en", 2031, 700);
+    let last = session.run(sql).await.unwrap();
+    assert_eq!((last.tasks.planned, last.sources[0].vanished), (2, 2));
+    assert_eq!(session.run(sql).await.unwrap().outcome, Outcome::Nothing);
+}
+
+/// The table's own way of reading is kept: here, strings without views.
+#[tokio::test]
+async fn a_parquet_table_keeps_its_read_options() {
+    let lab = Lab::new();
+    let mut session = on_disk(&lab).await;
+    let format = ParquetFormat::default().with_enable_pruning(false).with_force_view_types(false);
+    let options = ListingOptions::new(Arc::new(format))
+        .with_table_partition_cols(vec![("lang".into(), DataType::Utf8), ("year".into(), DataType::Int32)]);
+    session.provider = listing(&session.ctx, &lab.url("docs"), options).await;
+    let text = session.provider.schema().field_with_name("text").unwrap().data_type().clone();
+    assert_eq!(text, DataType::Utf8);
+    session.run("SELECT id, text FROM docs").await.unwrap();
+    session.check("SELECT id, text FROM docs").await;
+}
