@@ -1,8 +1,8 @@
 //! The first run against plain DataFusion `COPY` of the same query followed by fsync of its files, and the idle re-run
 //! against an object_store listing: in one process, interleaved, quoted as ratios.
 //!
-//! `cargo bench -p lakemark-datafusion -- [--files 1000] [--rounds 7]`; `LAKEMARK_BENCH_LAKE` names a lake to use
-//! instead of a generated one.
+//! `cargo bench -p lakemark-datafusion -- [--files 1000] [--rounds 7] [--check 1]`; `LAKEMARK_BENCH_LAKE` names a lake to
+//! use instead of a generated one. With `--check 1` it fails when a promise does not hold: on a quiet machine only.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ fn main() {
         let at = args.iter().position(|a| a == name);
         at.and_then(|i| args.get(i + 1)).and_then(|v| v.parse().ok()).unwrap_or(default)
     };
-    let (files, rounds) = (argument("--files", 1_000), argument("--rounds", 7));
+    let (files, rounds, check) = (argument("--files", 1_000), argument("--rounds", 7), argument("--check", 0) > 0);
     let work = tempfile::tempdir().expect("a temporary directory");
     let lake = std::env::var_os("LAKEMARK_BENCH_LAKE").map(PathBuf::from).unwrap_or_else(|| {
         let lake = work.path().join("lake");
@@ -37,7 +37,7 @@ fn main() {
         lake
     });
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
-    runtime.block_on(bench(&lake, work.path(), rounds));
+    runtime.block_on(bench(&lake, work.path(), rounds, check));
 }
 
 /// Deterministic rows like those of the yardstick lake: unique ids, 64 pseudo-random characters, a number.
@@ -128,7 +128,7 @@ fn median(values: &mut [f64]) -> f64 {
     values[values.len() / 2]
 }
 
-async fn bench(lake: &Path, work: &Path, rounds: usize) {
+async fn bench(lake: &Path, work: &Path, rounds: usize, check: bool) {
     let (mut ratios, mut copies, mut runs, mut idles, mut lists) = (vec![], vec![], vec![], vec![], vec![]);
     let mut last = None;
     for round in 0..=rounds {
@@ -163,10 +163,19 @@ async fn bench(lake: &Path, work: &Path, rounds: usize) {
         last = Some((report, idle));
     }
     let Some((first, idle)) = last else { return };
-    println!("first run / copy + fsync: {:.3} (median of {rounds} pairs)", median(&mut ratios));
+    let ratio = median(&mut ratios);
+    println!("first run / copy + fsync: {ratio:.3} (median of {rounds} pairs)");
     println!("  copy {:.3} s, lakemark {:.3} s (medians)", median(&mut copies), median(&mut runs));
     println!("  tasks {}, store requests {:?}", first.tasks.sealed, first.requests.store);
     println!("  source requests {:?}", first.requests.source);
-    println!("idle re-run: {:.4} s, object_store listing {:.4} s (medians)", median(&mut idles), median(&mut lists));
+    let (idle_seconds, list_seconds) = (median(&mut idles), median(&mut lists));
+    println!("idle re-run: {idle_seconds:.4} s, object_store listing {list_seconds:.4} s (medians)");
     println!("  store requests {:?}, source requests {:?}", idle.requests.store, idle.requests.source);
+    let asked = idle.requests.store;
+    assert!(asked.list + asked.get + asked.put + asked.delete <= 10, "an idle re-run asks the store at most 10 times");
+    assert!(first.requests.store.put <= first.tasks.sealed + 16 + 10, "one write a task, beside probe and manifests");
+    if check {
+        assert!(ratio <= 1.03, "the first run is at most 3 % slower: {ratio:.3}");
+        assert!(idle_seconds <= 0.05 + 3.0 * list_seconds, "an idle re-run takes at most 50 ms and three listings");
+    }
 }

@@ -49,3 +49,10 @@ pub use store::{
     MemoryCheckpointStore, ObjectCheckpointStore, OutputFile, Seal, SealKind, SealOutcome, SealedFile, SourceSettings,
     StoreRequests, View, output_name,
 };
+
+/// What the guide shows compiles.
+#[cfg(doctest)]
+mod shown {
+    #[doc = include_str!("../docs/guide/custom-planner.md")]
+    struct CustomPlannerGuide;
+}

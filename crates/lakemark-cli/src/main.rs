@@ -55,6 +55,8 @@ fn main() -> ExitCode {
     // Tasks that were dropped by a second signal may still be blocked in a read; nothing waits for them.
     runtime.shutdown_background();
     match ended {
+        // What was done is done and recorded; who asked did not get the answer.
+        Ok(_) if render::lost() => ExitCode::from(1),
         Ok(outcome) => ExitCode::from(outcome.exit_code()),
         Err(Failure { error, code }) => {
             if cli.output.json && !matches!(cli.verb, Verb::Run(_)) {

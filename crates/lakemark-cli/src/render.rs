@@ -1,6 +1,7 @@
 //! What people read (stderr, or stdout where it is the result), and JSON for scripts.
 
 use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use lakemark::SourceReport;
 use lakemark_datafusion::{Outcome, Plan, RunReport};
@@ -9,17 +10,35 @@ use serde::Serialize;
 use crate::args::OutputArgs;
 use crate::colour;
 
+/// Set when the result could not be written.
+static LOST: AtomicBool = AtomicBool::new(false);
+
+/// Whether some of the result did not get to stdout, by other than the reader's choice.
+pub(crate) fn lost() -> bool {
+    LOST.load(Ordering::Relaxed)
+}
+
 /// Prints one JSON document on stdout.
 pub(crate) fn json(value: &impl Serialize) {
     match serde_json::to_string_pretty(value) {
         Ok(text) => line(&text),
-        Err(error) => eprintln!("error: the result cannot be written as JSON: {error}"),
+        Err(error) => lose(&error),
     }
 }
 
 /// Prints on stdout; a closed pipe is the reader's choice.
 pub(crate) fn line(text: &str) {
-    let _ = writeln!(std::io::stdout().lock(), "{text}");
+    let mut out = std::io::stdout().lock();
+    match writeln!(out, "{text}").and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => lose(&error),
+        _ => {}
+    }
+}
+
+fn lose(error: &dyn std::fmt::Display) {
+    if !LOST.swap(true, Ordering::Relaxed) {
+        let _ = writeln!(std::io::stderr().lock(), "error: the result cannot be written to stdout: {error}");
+    }
 }
 
 pub(crate) fn error(error: &lakemark::Error, output: &OutputArgs) {

@@ -79,6 +79,9 @@ struct VersionStatus {
     state: &'static str,
     row_groups: u64,
     rows: u64,
+    /// What is not done: nothing of a whole file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    left: Option<String>,
     parts: Vec<PartStatus>,
 }
 
@@ -171,6 +174,7 @@ fn version_status(view: &View, source: &str, version: &LiveVersion) -> VersionSt
         state: if version.is_complete() { "done" } else { "partly done" },
         row_groups: version.evidence.row_groups(),
         rows: version.evidence.rows(),
+        left: (!version.is_complete()).then(|| version.coverage.missing(&version.evidence.group_rows()).to_string()),
         parts: version.parts.iter().map(|(id, coverage)| part_status(view, *id, &coverage.to_string())).collect(),
     }
 }
@@ -231,6 +235,9 @@ fn print_path(path: &PathStatus) {
             "{}: {} ({} bytes, {token}, {} row groups, {} rows, source {})",
             path.path, version.state, version.size, version.row_groups, version.rows, version.source
         ));
+        if let Some(left) = &version.left {
+            render::line(&format!("  atoms {left}: not done"));
+        }
         for part in &version.parts {
             let commit = part.commit.map(|n| format!(" in commit {n}")).unwrap_or_default();
             render::line(&format!(

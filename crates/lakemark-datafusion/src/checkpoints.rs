@@ -191,6 +191,13 @@ impl Source {
         }
     }
 
+    /// Files that some task is to read: not those that partition values rule out or that cannot be read.
+    pub(crate) fn planned_files(&self) -> u64 {
+        let scanned = self.scanned();
+        let left_out = scanned.excluded.len() + scanned.unusable.len() + scanned.vanished.len();
+        self.plan().files.len().saturating_sub(left_out) as u64
+    }
+
     /// Whether what is recorded of the source is to change, beside its finished work.
     pub(crate) fn has_updates(&self) -> bool {
         (self.schema_is_new && self.schema_changed) || !self.plan().updates.is_empty()

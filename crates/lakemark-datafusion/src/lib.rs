@@ -50,3 +50,12 @@ pub use report::{
 pub use scan::CheckpointedScanExec;
 pub use seal::{Output, SealExec};
 pub use table::CheckpointedTable;
+
+/// What the README and the guide show compiles.
+#[cfg(doctest)]
+mod shown {
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
+    #[doc = include_str!("../../../docs/guide/datafusion.md")]
+    struct DataFusionGuide;
+}

@@ -222,6 +222,15 @@ fn committed_output_that_was_deleted_by_hand_is_noticed() {
 }
 
 #[test]
+fn files_of_others_in_the_destination_are_told() {
+    let scene = Scene::small();
+    scene.run(&[]).done();
+    let (file, _) = files_below(&scene.out()).swap_remove(0);
+    fs::copy(&file, scene.out().join("copy.parquet")).unwrap();
+    scene.run(&[]).nothing().says(&["not of this store", "copy.parquet"]);
+}
+
+#[test]
 fn a_destination_that_lost_its_binding_is_refused() {
     let scene = Scene::small();
     scene.run(&[]).done();

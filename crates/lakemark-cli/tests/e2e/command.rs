@@ -41,13 +41,24 @@ fn every_verb_writes_one_json_document_also_on_errors() {
 #[test]
 fn status_tells_about_a_path() {
     let scene = Scene::small();
-    scene.run(&["--max-tasks", "9"]).expect(3, "partial");
+    scene.run(&["--max-tasks", "5"]).expect(3, "partial");
     let status = |path: &str| {
         let status = Running::start(&mut scene.command("status", &[path])).wait().json();
         status["paths"][0].clone()
     };
     let known = status("big.parquet");
     assert_eq!((&known["known"], known["versions"].as_array().unwrap().len()), (&true.into(), 1), "{known:#}");
+    let version = &known["versions"][0];
+    assert_eq!((&version["state"], &version["row_groups"]), (&"partly done".into(), &8.into()), "{known:#}");
+    assert!(version["mtime"].as_i64().is_some_and(|mtime| mtime > 1_600_000_000_000_000_000), "{known:#}");
+    let parts = version["parts"].as_array().unwrap();
+    assert!(parts.iter().all(|part| part["state"] == "committed" && part["epoch"] == 1 && part["commit"] == 1));
+    assert!(parts.iter().all(|part| part["sealed_at"].as_str().is_some_and(|at| at.starts_with("20"))), "{known:#}");
+    let outputs = parts.iter().flat_map(|part| part["outputs"].as_array().unwrap());
+    assert!(outputs.clone().count() >= 1 && outputs.clone().all(|o| scene.out().join(o.as_str().unwrap()).exists()));
+    let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+    let atoms: Vec<String> = parts.iter().map(|part| text(&part["atoms"])).collect();
+    assert!(!atoms.is_empty() && !text(&version["left"]).is_empty(), "{known:#}");
     let absolute = scene.path("lake/big.parquet").display().to_string();
     assert_eq!(status(&absolute)["versions"], known["versions"]);
     assert_eq!(status("nowhere.parquet")["known"], false);
@@ -98,4 +109,22 @@ fn a_job_of_flags_alone_is_the_job_of_the_file() {
     Scene::ran(&run(args)).done();
     scene.assert_exact_for_all();
     scene.run(&[]).nothing();
+}
+
+#[rstest]
+#[case(&["run", "--json"])]
+#[case(&["plan", "--json"])]
+#[case(&["plan"])]
+#[case(&["status", "--json"])]
+fn a_result_that_cannot_be_written_is_an_error(#[case] args: &[&str]) {
+    let scene = Scene::small();
+    if args[0] == "status" {
+        scene.run(&[]).done();
+    }
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let job = scene.job();
+    let ended = command().args([args[0].as_ref(), job.as_os_str()]).args(&args[1..]).stdout(full).output().unwrap();
+    let stderr = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("cannot be written to stdout"), "{stderr}");
 }

@@ -253,7 +253,7 @@ impl Driver<'_> {
         self.report.tasks.planned += tasks.len() as u64;
         self.progress.planned(&PlannedTasks {
             tasks: tasks.len() as u64,
-            files: sources.iter().map(|source| source.plan().files.len() as u64).sum(),
+            files: sources.iter().map(|source| source.planned_files()).sum(),
             row_groups: sources.iter().map(|source| source.scanned().atoms).sum(),
         });
         let seal = Arc::new(SealExec::new(

@@ -34,7 +34,7 @@ async fn stopped_at(k: u64, expected: &crate::support::Rows) -> bool {
     assert!(strange.is_none(), "step {k}: {strange:?} is visible");
     // A disk that does not sync is much faster, and as sound while the power stays on.
     let sound: Arc<dyn Disk> =
-        if k % 16 == 0 { Arc::new(RealDisk) } else { Arc::new(LossyDisk::new(u64::MAX, lab.path("spare2"))) };
+        if k.is_multiple_of(16) { Arc::new(RealDisk) } else { Arc::new(LossyDisk::new(u64::MAX, lab.path("spare2"))) };
     run(&lab, sound).await.unwrap_or_else(|error| panic!("step {k}: {error}"));
     assert_eq!(lab.rows_of("job.out", &["k"]).await, *expected, "step {k}");
     through

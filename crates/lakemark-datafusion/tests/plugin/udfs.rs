@@ -77,3 +77,27 @@ async fn a_function_that_fails_takes_its_task_along_and_no_other(#[case] panics:
     broken.store(false, Ordering::SeqCst);
     assert_eq!(job.exact().await.tasks.planned, 12 - report.tasks.sealed);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_task_that_takes_too_long_is_ended_and_done_again_later() {
+    let lab = Lab::standard();
+    let tries = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let seen = Arc::clone(&tries);
+    let mut job = lab.job("job", "SELECT sleepy(id) AS id, text FROM docs").with_setup(move |ctx| {
+        let seen = Arc::clone(&seen);
+        udf::register(ctx, "sleepy", move |ids| {
+            if ids.contains(&57) && seen.fetch_add(1, Ordering::SeqCst) < 2 {
+                std::thread::sleep(std::time::Duration::from_secs(3));
+            }
+            Ok(())
+        });
+    });
+    job.options.task_timeout = Some(std::time::Duration::from_secs(1));
+    job.options.retries = 1;
+    let (report, error) = job.run().await;
+    let error = error.unwrap();
+    assert_eq!((error.kind(), report.tasks.failed), (ErrorKind::Unavailable, 1), "{error}");
+    assert!(error.to_string().contains("task_timeout"), "{error}");
+    assert_eq!(tries.load(Ordering::SeqCst), 2, "one try and one retry");
+    assert_eq!(job.exact().await.tasks.planned, 12 - report.tasks.sealed);
+}
