@@ -115,9 +115,9 @@ async fn work(run: &Run, lake: &Lake, sink: &Arc<DirectorySink>, task: &MyTask) 
     // Output files carry store, task and attempt in their names; they are staged beside the destination, not in it.
     let short = run.worker().store_id().short();
     let options = Arc::new(ParquetOptions::default());
-    let mut writer = TaskWriter::new(Arc::clone(sink), options, &schema, &schema, short, id, run.attempt(id))?;
+    let mut writer = TaskWriter::new(sink.clone(), options, &schema, &schema, short, id, run.attempt(id))?;
     while let Some(batch) = batches.try_next().await.map_err(failed)? {
-        writer.write(&upper(&batch)?)?;
+        writer.write(&upper(&batch)?).await?;
     }
     let rows = groups.iter().map(|group| footer.group_rows[*group]).sum();
     let counts = Counts { rows_in: rows, rows_out: writer.rows(), rows_failed: 0 };

@@ -47,7 +47,7 @@ pub use storage::{Bucket, StorageOptions};
 pub use store::{
     Binding, Checkpoint, CheckpointState, CheckpointStore, Counts, Expected, FileUpdate, Lease, Live, LiveVersion,
     MemoryCheckpointStore, ObjectCheckpointStore, OutputFile, Seal, SealKind, SealOutcome, SealedFile, SourceSettings,
-    StoreRequests, View, output_name,
+    StoreRequests, Upload, View, output_name,
 };
 
 /// What the guide shows compiles.

@@ -1,6 +1,6 @@
 //! A directory on disk: files wait in `<sink>.lakemark/staged/` and are renamed into the sink at commit.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,6 +8,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
+use super::contents::Seen;
+use super::output::{OutputSink, StagedOutput};
 use super::staged::io_error;
 use super::{Fitness, Sink, StagedFile};
 use crate::disk::{Disk, DurableFolders, RealDisk, write_durably};
@@ -35,9 +37,9 @@ const LONGEST_PATH: usize = 4_095;
 
 /// The destination's side of the binding.
 #[derive(Debug, Serialize, Deserialize)]
-struct BindingFile {
-    store: StoreId,
-    sink: Root,
+pub(super) struct BindingFile {
+    pub(super) store: StoreId,
+    pub(super) sink: Root,
 }
 
 impl DirectorySink {
@@ -66,17 +68,6 @@ impl DirectorySink {
         Ok(Self { kind: kind.to_owned(), root, path, side: side.into(), disk, folders, partition_by: Vec::new() })
     }
 
-    /// With files in folders of these columns. The store records it: a run with other columns is refused.
-    #[must_use]
-    pub fn with_partition_by(self, columns: &[String]) -> Self {
-        Self { partition_by: columns.to_vec(), ..self }
-    }
-
-    /// Its root.
-    pub fn root(&self) -> &Root {
-        &self.root
-    }
-
     /// The folder beside it, for staging, binding and (by default) the store.
     pub fn side_path(&self) -> &Path {
         &self.side
@@ -92,27 +83,6 @@ impl DirectorySink {
 
     fn make_folder(&self, path: &Path) -> Result<()> {
         self.folders.ensure(&*self.disk, path).map_err(|e| io_error(e, path))
-    }
-
-    /// Checks that files can be put into `folder` below the root.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Invalid`] naming the part that is too long for a file system.
-    pub fn check_folder(&self, folder: &str) -> Result<()> {
-        let whole = self.path.join(folder).as_os_str().len() + LONGEST_NAME;
-        let long = folder.split('/').find(|part| part.len() > LONGEST_NAME);
-        if long.is_none() && whole <= LONGEST_PATH {
-            return Ok(());
-        }
-        let (column, value) = long.unwrap_or(folder).split_once('=').unwrap_or(("", folder));
-        let start: String = value.chars().take(40).collect();
-        Err(Error::invalid(format!(
-            "the value `{start}...` of `{column}` makes a folder name too long for the destination"
-        ))
-        .at(&self.root)
-        .safe("nothing of this task was sealed; what was sealed before is kept")
-        .way("shorten the value in the query (substr, or a digest of it)")
-        .way(format!("take `{column}` out of `partition_by`, with another destination and `store`")))
     }
 
     /// Makes the staging folder.
@@ -152,94 +122,10 @@ impl DirectorySink {
         let bound = self.read_binding()?;
         self.check_one_file_system()?;
         self.check_alone()?;
-        let contents = Contents::read(&self.path)?;
-        let refuse = |what: String| {
-            Error::refused(what).at(&self.root).safe("nothing was changed; nothing was written to the destination")
-        };
-        match (&bound, expected) {
-            (Some(bound), known) if known.is_none_or(|known| known.store != bound.store) => {
-                return Err(refuse(format!(
-                    "the destination belongs to store {}, which is not the one given",
-                    bound.store
-                ))
-                .way("give the `store` that the destination belongs to")
-                .way("write to another destination"));
-            }
-            (None, None) if !contents.is_empty() => {
-                return Err(refuse(format!(
-                    "the destination is not empty ({}) and does not belong to this store",
-                    contents.describe()
-                ))
-                .way("write to a new or empty directory")
-                .way("if the files are of an earlier store, give that `store`"));
-            }
-            (None, Some(expected)) if expected.last_commit > 0 || !contents.is_empty() => {
-                return Err(refuse(
-                    "the destination lost its binding: it is not the directory this store committed to".into(),
-                )
-                .way(format!("restore {} from a copy", self.binding_path().display()))
-                .way("fill another destination from the start, with another `store`"));
-            }
-            _ => {}
-        }
-        expected.map_or(Ok(()), |expected| self.check_files(expected, &contents, refuse))
-    }
-
-    /// Checks that the destination holds each committed file as it was sealed, and no other file of this store.
-    fn check_files(&self, expected: &Expected, contents: &Contents, refuse: impl Fn(String) -> Error) -> Result<()> {
-        let committed: HashMap<String, u64> = expected.committed.iter().map(|file| (file.path(), file.size)).collect();
-        let open: HashSet<String> = expected.open.iter().map(OutputFile::path).collect();
-        let stem = format!("lm-{}-", expected.store.short());
-        let mut found = 0;
-        for path in contents.paths.iter().filter(|path| name_of(path).starts_with(&stem)) {
-            match committed.get(path) {
-                Some(&size) => {
-                    found += 1;
-                    let now = size_of(&self.path.join(path))?;
-                    if now != Some(size) {
-                        let now = now.map_or("is gone".into(), |now| format!("has {now} bytes"));
-                        return Err(refuse(format!(
-                            "the committed file `{path}` {now}, {size} were written: it was changed by hand"
-                        ))
-                        .way("put the file back as it was")
-                        .way("fill another destination from the start, with another `store`"));
-                    }
-                }
-                // While an intent is open a part of its files may be there: its commit looks at each.
-                None if open.contains(path) => {}
-                None => {
-                    return Err(refuse(format!(
-                        "the destination has a file of this store that the store does not know, `{path}`: the store is \
-                         older than its destination, as after a restore from a copy, or the file was copied by hand"
-                    ))
-                    .way("restore the newest copy of the store")
-                    .way("if the file is a copy, take it out of the destination")
-                    .way("fill another destination from the start, with another `store`"));
-                }
-            }
-        }
-        let foreign: Vec<_> = contents.paths.iter().filter(|path| !name_of(path).starts_with(&stem)).collect();
-        if let Some(first) = foreign.first() {
-            tracing::warn!(
-                files = foreign.len(),
-                first = first.as_str(),
-                "the destination has files that are not of this store: who reads the directory reads them too"
-            );
-        }
-        let gone = committed.len() - found;
-        if gone > 0 {
-            let present: HashSet<&String> = contents.paths.iter().collect();
-            let first = committed.keys().filter(|path| !present.contains(path)).min();
-            return Err(refuse(format!(
-                "{gone} of the {} committed files are no longer in the destination, the first of them `{}`: they were \
-                 deleted or moved by hand",
-                committed.len(),
-                first.map_or("", String::as_str)
-            ))
-            .way("put the files back")
-            .way("fill another destination from the start, with another `store`"));
-        }
-        Ok(())
+        let binding = self.binding_path().display().to_string();
+        let bound = bound.map(|bound| bound.store);
+        let paths = files_below(&self.path)?;
+        Seen { root: &self.root, binding, bound, paths }.check(expected, |path| size_of(&self.path.join(path)))
     }
 
     /// Nothing but committed output is ever under a destination: another one, with its side folder, cannot be.
@@ -426,6 +312,50 @@ impl Sink for DirectorySink {
     }
 }
 
+#[async_trait]
+impl OutputSink for DirectorySink {
+    fn root(&self) -> &Root {
+        &self.root
+    }
+
+    fn partitioned(&self, columns: &[String]) -> Arc<dyn OutputSink> {
+        Arc::new(Self { partition_by: columns.to_vec(), ..self.clone() })
+    }
+
+    fn check_folder(&self, folder: &str) -> Result<()> {
+        let whole = self.path.join(folder).as_os_str().len() + LONGEST_NAME;
+        let long = folder.split('/').find(|part| part.len() > LONGEST_NAME);
+        if long.is_none() && whole <= LONGEST_PATH {
+            return Ok(());
+        }
+        let (column, value) = long.unwrap_or(folder).split_once('=').unwrap_or(("", folder));
+        let start: String = value.chars().take(40).collect();
+        Err(Error::invalid(format!(
+            "the value `{start}...` of `{column}` makes a folder name too long for the destination"
+        ))
+        .at(&self.root)
+        .safe("nothing of this task was sealed; what was sealed before is kept")
+        .way("shorten the value in the query (substr, or a digest of it)")
+        .way(format!("take `{column}` out of `partition_by`, with another destination and `store`")))
+    }
+
+    async fn stage(&self, name: &str, _folder: &str) -> Result<Box<dyn StagedOutput>> {
+        Ok(Box::new(self.create(name)?))
+    }
+
+    async fn sync(&self) -> Result<()> {
+        self.blocking(|sink| sink.sync_staged()).await
+    }
+
+    async fn discard(&self, files: &[OutputFile]) {
+        self.remove_staged(files);
+    }
+
+    fn failed(&self, error: io::Error) -> Error {
+        io_error(error, &self.side)
+    }
+}
+
 fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
@@ -451,54 +381,32 @@ fn size_of(path: &Path) -> Result<Option<u64>> {
     }
 }
 
-/// The last part of a path.
-fn name_of(path: &str) -> &str {
-    path.rsplit('/').next().unwrap_or(path)
-}
-
 /// The paths of the files below a directory, whatever the depth.
-#[derive(Debug, Default)]
-struct Contents {
-    paths: Vec<String>,
-}
-
-impl Contents {
-    fn read(root: &Path) -> Result<Self> {
-        let mut contents = Self::default();
-        let mut folders = vec![(root.to_owned(), String::new())];
-        while let Some((at, folder)) = folders.pop() {
-            let entries = match std::fs::read_dir(&at) {
-                Ok(entries) => entries,
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
-                    return Err(Error::refused("the destination is a file, not a directory")
-                        .at(at.display())
-                        .safe("nothing was changed")
-                        .way("write to a directory"));
-                }
-                Err(error) => return Err(io_error(error, &at)),
-            };
-            for entry in entries {
-                let entry = entry.map_err(|e| io_error(e, &at))?;
-                let name = entry.file_name();
-                let name = name.to_string_lossy();
-                let path = if folder.is_empty() { name.into_owned() } else { format!("{folder}/{name}") };
-                match entry.file_type() {
-                    Ok(kind) if kind.is_dir() => folders.push((entry.path(), path)),
-                    _ => contents.paths.push(path),
-                }
+fn files_below(root: &Path) -> Result<Vec<String>> {
+    let mut paths = Vec::new();
+    let mut folders = vec![(root.to_owned(), String::new())];
+    while let Some((at, folder)) = folders.pop() {
+        let entries = match std::fs::read_dir(&at) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
+                return Err(Error::refused("the destination is a file, not a directory")
+                    .at(at.display())
+                    .safe("nothing was changed")
+                    .way("write to a directory"));
+            }
+            Err(error) => return Err(io_error(error, &at)),
+        };
+        for entry in entries {
+            let entry = entry.map_err(|e| io_error(e, &at))?;
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            let path = if folder.is_empty() { name.into_owned() } else { format!("{folder}/{name}") };
+            match entry.file_type() {
+                Ok(kind) if kind.is_dir() => folders.push((entry.path(), path)),
+                _ => paths.push(path),
             }
         }
-        Ok(contents)
     }
-
-    fn is_empty(&self) -> bool {
-        self.paths.is_empty()
-    }
-
-    fn describe(&self) -> String {
-        let shown: Vec<_> = self.paths.iter().take(3).map(|path| format!("`{path}`")).collect();
-        let more = if self.paths.len() > 3 { format!(" and {} more", self.paths.len() - 3) } else { String::new() };
-        format!("{}{more}", shown.join(", "))
-    }
+    Ok(paths)
 }

@@ -1,7 +1,10 @@
 //! Destinations: where committed output becomes visible, and how it waits before.
 
+mod bucket;
+mod contents;
 mod directory;
 mod hive;
+mod output;
 mod parquet;
 mod staged;
 
@@ -13,8 +16,10 @@ use crate::error::Result;
 use crate::identity::StoreId;
 use crate::store::{Binding, Expected, OutputFile};
 
+pub use bucket::BucketSink;
 pub use directory::DirectorySink;
 pub use hive::{NULL_PARTITION, decode_partition_value, encode_partition_value, partition_folder};
+pub use output::{Fault, OutputSink, StagedOutput};
 pub use parquet::{ParquetOptions, TaskWriter};
 pub use staged::StagedFile;
 

@@ -13,8 +13,8 @@ use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
 
-use super::staged::{Fault, io_error};
-use super::{DirectorySink, StagedFile, partition_folder};
+use super::output::{Fault, OutputSink, StagedOutput};
+use super::partition_folder;
 use crate::error::{Error, Result};
 use crate::identity::{AttemptNonce, CheckpointId};
 use crate::steps::reach;
@@ -48,7 +48,7 @@ impl Default for ParquetOptions {
 /// Writes what one attempt of a task puts out. Files are created when there is something to put in them: a task whose
 /// rows are all filtered away writes none (R47).
 pub struct TaskWriter {
-    sink: Arc<DirectorySink>,
+    sink: Arc<dyn OutputSink>,
     options: Arc<ParquetOptions>,
     properties: WriterProperties,
     store: String,
@@ -59,13 +59,13 @@ pub struct TaskWriter {
     partitions: Vec<usize>,
     file_schema: SchemaRef,
     open: HashMap<String, Open>,
-    written: Vec<(StagedFile, OutputFile)>,
+    written: Vec<(Box<dyn StagedOutput>, OutputFile)>,
     parts: u32,
     rows: u64,
 }
 
 struct Open {
-    writer: ArrowWriter<StagedFile>,
+    writer: ArrowWriter<Box<dyn StagedOutput>>,
     /// What the disk said last, which the Parquet writer does not always pass on.
     fault: Fault,
     output: OutputFile,
@@ -80,15 +80,15 @@ fn unwritable(error: impl std::error::Error + Send + Sync + 'static) -> Error {
 }
 
 /// An error of the Parquet writer: of the disk below it, or of the encoding.
-fn write_failed(error: ParquetError, fault: &Fault, folder: &std::path::Path) -> Error {
+fn write_failed(error: ParquetError, fault: &Fault, sink: &dyn OutputSink) -> Error {
     if let Some(io) = fault.take() {
-        return io_error(io, folder);
+        return sink.failed(io);
     }
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&error);
     while let Some(inner) = cause {
         if let Some(io) = inner.downcast_ref::<std::io::Error>() {
             let io = std::io::Error::new(io.kind(), io.to_string());
-            return io_error(io, folder);
+            return sink.failed(io);
         }
         cause = inner.source();
     }
@@ -102,7 +102,7 @@ impl TaskWriter {
     /// # Errors
     /// [`Invalid`](crate::ErrorKind::Invalid) when a partition column is missing or is every column.
     pub fn new(
-        sink: Arc<DirectorySink>,
+        sink: Arc<dyn OutputSink>,
         options: Arc<ParquetOptions>,
         schema: &Schema,
         readable: &Schema,
@@ -183,47 +183,48 @@ impl TaskWriter {
     }
 
     /// Writes the rows of `batch`.
-    pub fn write(&mut self, batch: &RecordBatch) -> Result<()> {
+    pub async fn write(&mut self, batch: &RecordBatch) -> Result<()> {
         if batch.num_rows() == 0 {
             return Ok(());
         }
         self.rows += batch.num_rows() as u64;
         if self.partitions.is_empty() {
-            return self.write_to(String::new(), batch);
+            return self.write_to(String::new(), batch).await;
         }
         let inner = batch.project(&self.kept).map_err(unwritable)?;
         let groups = group_by_folder(batch, &self.partitions)?;
         if let [(folder, _)] = &groups[..] {
-            return self.write_to(folder.clone(), &inner);
+            return self.write_to(folder.clone(), &inner).await;
         }
         for (folder, rows) in groups {
             let columns = inner.columns().iter().map(|c| arrow_select::take::take(c, &rows, None));
             let columns = columns.collect::<std::result::Result<Vec<_>, _>>().map_err(unwritable)?;
             let part = RecordBatch::try_new(inner.schema(), columns).map_err(unwritable)?;
-            self.write_to(folder, &part)?;
+            self.write_to(folder, &part).await?;
         }
         Ok(())
     }
 
-    fn write_to(&mut self, folder: String, batch: &RecordBatch) -> Result<()> {
+    async fn write_to(&mut self, folder: String, batch: &RecordBatch) -> Result<()> {
         if !self.open.contains_key(&folder) {
             self.sink.check_folder(&folder)?;
             reach("run.output");
             let name = output_name(&self.store, self.id, self.attempt, self.parts, "parquet");
             self.parts += 1;
-            let file = self.sink.create(&name)?;
+            let file = self.sink.stage(&name, &folder).await?;
             let fault = file.fault();
             let options =
                 ArrowWriterOptions::new().with_properties(self.properties.clone()).with_skip_arrow_metadata(true);
             let writer =
                 ArrowWriter::try_new_with_options(file, Arc::clone(&self.file_schema), options).map_err(unwritable)?;
-            let output = OutputFile { name, folder: folder.clone(), size: 0, rows: 0 };
+            let output = OutputFile { name, folder: folder.clone(), size: 0, rows: 0, upload: None };
             self.open.insert(folder.clone(), Open { writer, fault, output });
         }
         let Some(open) = self.open.get_mut(&folder) else { return Ok(()) };
         // The query's schema may differ from the file's in metadata only.
         let batch = batch.clone().with_schema(Arc::clone(&self.file_schema)).map_err(unwritable)?;
-        open.writer.write(&batch).map_err(|e| write_failed(e, &open.fault, self.sink.side_path()))?;
+        open.writer.write(&batch).map_err(|e| write_failed(e, &open.fault, &*self.sink))?;
+        open.writer.inner_mut().settle().await?;
         open.output.rows += batch.num_rows() as u64;
         let bytes = open.writer.bytes_written() + open.writer.in_progress_size();
         if self.options.target_file_size.is_some_and(|target| bytes as u64 >= target)
@@ -235,9 +236,9 @@ impl TaskWriter {
         Ok(())
     }
 
-    fn end(&self, open: Open) -> Result<(StagedFile, OutputFile)> {
+    fn end(&self, open: Open) -> Result<(Box<dyn StagedOutput>, OutputFile)> {
         let Open { writer, fault, output } = open;
-        let file = writer.into_inner().map_err(|e| write_failed(e, &fault, self.sink.side_path()))?;
+        let file = writer.into_inner().map_err(|e| write_failed(e, &fault, &*self.sink))?;
         Ok((file, output))
     }
 
@@ -259,19 +260,13 @@ impl TaskWriter {
         if self.written.is_empty() {
             return Ok(Vec::new());
         }
-        let (written, sink) = (self.written, self.sink);
-        let durable = move || -> Result<Vec<OutputFile>> {
-            let mut outputs = Vec::with_capacity(written.len());
-            for (file, mut output) in written {
-                output.size = file.finish()?;
-                outputs.push(output);
-            }
-            sink.sync_staged()?;
-            Ok(outputs)
-        };
-        tokio::task::spawn_blocking(durable).await.map_err(|e| {
-            Error::new(crate::ErrorKind::Indeterminate, "syncing the output was interrupted").caused_by(e)
-        })?
+        let mut outputs = Vec::with_capacity(self.written.len());
+        for (file, mut output) in self.written {
+            (output.size, output.upload) = file.finish().await?;
+            outputs.push(output);
+        }
+        self.sink.sync().await?;
+        Ok(outputs)
     }
 }
 

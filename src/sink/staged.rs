@@ -3,10 +3,14 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use async_trait::async_trait;
+
+use super::output::{Fault, StagedOutput};
 use crate::disk::Disk;
 use crate::error::{Error, ErrorKind, Result};
+use crate::store::Upload;
 
 /// A new file in staging. [`finish`](Self::finish) makes it durable; dropped without, it is removed, since no seal can
 /// name it.
@@ -20,32 +24,10 @@ pub struct StagedFile {
     fault: Fault,
 }
 
-/// The first error of a file, for who gets it second-hand.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Fault(Arc<Mutex<Option<io::Error>>>);
-
-impl Fault {
-    pub(super) fn take(&self) -> Option<io::Error> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-
-    fn note<T>(&self, outcome: io::Result<T>) -> io::Result<T> {
-        outcome.inspect_err(|error| {
-            // By number where there is one: that is what tells a full disk from another fault.
-            let copy = error.raw_os_error().map_or_else(|| error.kind().into(), io::Error::from_raw_os_error);
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(copy);
-        })
-    }
-}
-
 impl StagedFile {
     pub(super) fn create(disk: Arc<dyn Disk>, path: PathBuf) -> Result<Self> {
         let file = disk.create_new(&path).map_err(|e| io_error(e, &path))?;
         Ok(Self { disk, path, file, size: 0, finished: false, fault: Fault::default() })
-    }
-
-    pub(super) fn fault(&self) -> Fault {
-        self.fault.clone()
     }
 
     /// Makes the bytes durable and returns how many. The name is durable after the sink's
@@ -54,6 +36,23 @@ impl StagedFile {
         self.disk.sync_file(&self.file, &self.path).map_err(|e| io_error(e, &self.path))?;
         self.finished = true;
         Ok(self.size)
+    }
+}
+
+#[async_trait]
+impl StagedOutput for StagedFile {
+    async fn settle(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    async fn finish(self: Box<Self>) -> Result<(u64, Option<Upload>)> {
+        let synced = tokio::task::spawn_blocking(move || StagedFile::finish(*self)).await;
+        let interrupted = |e| Error::new(ErrorKind::Indeterminate, "syncing the output was interrupted").caused_by(e);
+        Ok((synced.map_err(interrupted)??, None))
+    }
+
+    fn fault(&self) -> Fault {
+        self.fault.clone()
     }
 }
 

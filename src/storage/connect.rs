@@ -40,6 +40,15 @@ impl Bucket {
     /// [`Unsupported`](ErrorKind::Unsupported) for a disk, and for a provider this build does not have;
     /// [`Invalid`](ErrorKind::Invalid) for options that the provider does not know or cannot use.
     pub fn connect(root: &Root, options: &StorageOptions) -> Result<Self> {
+        let endpoint = options.endpoint();
+        // The client would panic at its first request.
+        let broken = endpoint.contains(char::is_whitespace) || url::Url::parse(endpoint).is_err();
+        if !endpoint.is_empty() && broken {
+            return Err(Error::invalid(format!("{endpoint:?} is no URL of a server"))
+                .at(root)
+                .safe("nothing was read or written")
+                .way("write it as http://host:port or https://host"));
+        }
         match root.scheme() {
             "memory" => Ok(Self::memory(root)),
             "s3" => s3(root, options),
@@ -196,6 +205,11 @@ mod tests {
         assert!(!format!("{options:?}").contains("secret"));
         let options: StorageOptions = [("bucket", "other")].into_iter().collect();
         assert!(Bucket::connect(&root("s3://b/x"), &options).unwrap_err().to_string().contains("another bucket"));
+        for endpoint in ["http://a b", "localhost", "http://x\ny"] {
+            let options: StorageOptions = [("endpoint", endpoint)].into_iter().collect();
+            let error = Bucket::connect(&root("s3://b/x"), &options).unwrap_err();
+            assert!(error.to_string().contains("no URL of a server"), "{error}");
+        }
         assert_eq!(Bucket::connect(&root("/x"), &options).unwrap_err().kind(), ErrorKind::Unsupported);
     }
 

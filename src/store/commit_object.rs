@@ -10,7 +10,7 @@ use bytes::Bytes;
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
-use super::seal::OutputFile;
+use super::seal::{OutputFile, Upload};
 use crate::error::{Error, Result};
 use crate::identity::CheckpointId;
 
@@ -47,8 +47,12 @@ pub(crate) fn encode(members: &[CommitMember]) -> Result<Bytes> {
         Field::new("folder", DataType::Utf8, true),
         Field::new("size", DataType::UInt64, true),
         Field::new("rows", DataType::UInt64, true),
+        Field::new("upload", DataType::Utf8, true),
     ]));
-    let columns = vec![ids, text(|o| &o.name), text(|o| &o.folder), number(|o| o.size), number(|o| o.rows)];
+    let uploads: ArrayRef = Arc::new(
+        rows.iter().map(|(_, o)| o.and_then(|o| o.upload.as_ref()).map(Upload::to_text)).collect::<StringArray>(),
+    );
+    let columns = vec![ids, text(|o| &o.name), text(|o| &o.folder), number(|o| o.size), number(|o| o.rows), uploads];
     let batch = RecordBatch::try_new(Arc::clone(&schema), columns).map_err(|e| failed(&e))?;
     let mut writer = ArrowWriter::try_new(Vec::new(), schema, None).map_err(|e| failed(&e))?;
     writer.write(&batch).map_err(|e| failed(&e))?;
@@ -67,7 +71,7 @@ pub(crate) fn decode(place: &str, bytes: Bytes) -> Result<Vec<CommitMember>> {
         let text = |name| column(name)?.as_string_opt::<i32>().ok_or_else(bad_type);
         let number = |name| column(name)?.as_primitive_opt::<UInt64Type>().ok_or_else(bad_type);
         let (ids, names, folders) = (text("checkpoint")?, text("name")?, text("folder")?);
-        let (sizes, rows) = (number("size")?, number("rows")?);
+        let (sizes, rows, uploads) = (number("size")?, number("rows")?, text("upload")?);
         for row in 0..batch.num_rows() {
             let checkpoint: CheckpointId = ids.value(row).parse().map_err(|e| damaged(&e))?;
             if members.last().is_none_or(|last| last.checkpoint != checkpoint) {
@@ -79,6 +83,10 @@ pub(crate) fn decode(place: &str, bytes: Bytes) -> Result<Vec<CommitMember>> {
                     folder: folders.value(row).to_owned(),
                     size: sizes.value(row),
                     rows: rows.value(row),
+                    upload: match uploads.is_valid(row) {
+                        true => Some(Upload::from_text(uploads.value(row)).ok_or_else(|| damaged(&"an upload"))?),
+                        false => None,
+                    },
                 };
                 output.check(place)?;
                 member.outputs.push(output);
@@ -95,7 +103,13 @@ mod tests {
 
     #[test]
     fn members_round_trip() {
-        let output = |name: &str| OutputFile { name: name.into(), folder: "a=1/b=é".into(), size: 7, rows: 0 };
+        let output = |name: &str| OutputFile {
+            name: name.into(),
+            folder: "a=1/b=é".into(),
+            size: 7,
+            rows: 0,
+            upload: (name == "y").then(|| Upload { id: "u\"".into(), parts: vec!["1".into(), "2".into()] }),
+        };
         let member = |i, outputs| CommitMember { checkpoint: CheckpointId::first(Epoch(1), InputId(i)), outputs };
         let members = vec![member(1, vec![output("x"), output("y")]), member(2, vec![]), member(9, vec![output("z")])];
         assert_eq!(decode("here", encode(&members).unwrap()).unwrap(), members);
@@ -114,7 +128,7 @@ mod tests {
             ("x", "a//b"),
             ("..", ""),
         ] {
-            let output = OutputFile { name: name.into(), folder: folder.into(), size: 1, rows: 1 };
+            let output = OutputFile { name: name.into(), folder: folder.into(), size: 1, rows: 1, upload: None };
             let member = CommitMember { checkpoint: CheckpointId::first(Epoch(1), InputId(1)), outputs: vec![output] };
             let error = decode("here", encode(&[member]).unwrap()).unwrap_err();
             assert_eq!(error.kind(), crate::ErrorKind::Corrupt, "{name:?} in {folder:?}");

@@ -26,7 +26,7 @@ fn key(path: &str, coverage: Coverage) -> SealedFile {
 }
 
 fn file(name: String) -> OutputFile {
-    OutputFile { name, folder: String::new(), size: 1, rows: 1 }
+    OutputFile { name, folder: String::new(), size: 1, rows: 1, upload: None }
 }
 
 fn group(n: u64) -> Coverage {

@@ -96,7 +96,7 @@ mod tests {
     use crate::store::segment::{Event, EventRow};
 
     fn member(input: u32, name: &str) -> CommitMember {
-        let output = OutputFile { name: name.into(), folder: String::new(), size: 1, rows: 1 };
+        let output = OutputFile { name: name.into(), folder: String::new(), size: 1, rows: 1, upload: None };
         CommitMember { checkpoint: CheckpointId::first(Epoch(1), InputId(input)), outputs: vec![output] }
     }
 

@@ -30,6 +30,6 @@ pub use medium::{Patience, StoreRequests};
 pub use memory::MemoryCheckpointStore;
 pub use names::{ObjectName, output_name};
 pub use object::{Expected, ObjectCheckpointStore, View};
-pub use seal::{Counts, OutputFile, Seal, SealKind, SealedFile};
+pub use seal::{Counts, OutputFile, Seal, SealKind, SealedFile, Upload};
 pub use segment::{CheckpointRow, Decision, Event, EventRow, FileUpdate};
 pub use transition::check_settings;

@@ -45,6 +45,30 @@ pub struct OutputFile {
     pub size: u64,
     /// Rows.
     pub rows: u64,
+    /// How it waits on an object store; on a disk it is a file of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upload: Option<Upload>,
+}
+
+/// An upload in parts, which is no object before it is completed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Upload {
+    /// As the object store calls it.
+    pub id: String,
+    /// What it answered for each part, in their order.
+    pub parts: Vec<String>,
+}
+
+impl Upload {
+    /// One text, for a column.
+    pub(super) fn to_text(&self) -> String {
+        serde_json::json!([self.id, self.parts]).to_string()
+    }
+
+    pub(super) fn from_text(text: &str) -> Option<Self> {
+        let (id, parts) = serde_json::from_str(text).ok()?;
+        Some(Self { id, parts })
+    }
 }
 
 impl OutputFile {

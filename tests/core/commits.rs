@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use lakemark::disk::{Disk, RealDisk};
 use lakemark::{
     Binding, CheckpointState, CheckpointStore, Committed, Counts, DirectorySink, ErrorKind, Expected, Fitness,
-    OutputFile, Result, Sink, StoreId,
+    OutputFile, OutputSink, Result, Sink, StoreId,
 };
 use rstest::rstest;
 
@@ -552,7 +552,7 @@ async fn write_parquet(site: &Site, run: &lakemark::Run, disk: Failing) -> Resul
         run.attempt(id),
     )?;
     for start in (0..50_000).step_by(10_000) {
-        writer.write(&batch.slice(start, 10_000))?;
+        writer.write(&batch.slice(start, 10_000)).await?;
     }
     writer.finish().await
 }

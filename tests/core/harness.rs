@@ -213,7 +213,7 @@ pub fn write_staged(run: &Run, sink: &DirectorySink, id: CheckpointId, folder: &
     file.write_all(text.as_bytes()).map_err(|e| lakemark::Error::invalid("not written").caused_by(e))?;
     let size = file.finish()?;
     sink.sync_staged()?;
-    Ok(OutputFile { name, folder: folder.to_owned(), size, rows: 1 })
+    Ok(OutputFile { name, folder: folder.to_owned(), size, rows: 1, upload: None })
 }
 
 /// Does the file `path`: one output file that says so in a folder, and its seal.

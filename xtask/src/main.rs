@@ -314,6 +314,13 @@ impl Workspace {
     fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         command.current_dir(&self.root).env("CARGO_TARGET_DIR", &self.target);
+        // What cargo tells this package about itself; build scripts that look at it would run again, and all above them.
+        for (name, _) in env::vars_os() {
+            let text = name.to_string_lossy();
+            if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") || text == "CARGO_CRATE_NAME" {
+                command.env_remove(&name);
+            }
+        }
         command
     }
 

@@ -4,8 +4,8 @@ use datafusion::dataframe::DataFrame;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use lakemark::{
-    BeginOptions, DirectorySink, Error, ErrorKind, Lease, ObjectCheckpointStore, ParquetOptions, Result, SourcePolicy,
-    TaskSizing, Wait,
+    BeginOptions, BucketSink, DirectorySink, Error, ErrorKind, Lease, ObjectCheckpointStore, ParquetOptions, Result,
+    Root, SourcePolicy, TaskSizing, Wait,
 };
 use lakemark_datafusion::{Checkpoints, LakemarkExt, Options, Output, SourceSpec, from_datafusion, read_lookup};
 use parquet::basic::{BrotliLevel, Compression as Codec, GzipLevel, ZstdLevel};
@@ -123,7 +123,12 @@ fn output(config: &JobConfig) -> Result<Option<Output>> {
         target_file_size: sink.target_file_size.map(|size| size.0),
         partition_by: sink.partition_by.clone(),
     };
-    Ok(Some(Output::parquet(DirectorySink::open("parquet", url)?).with_options(options)))
+    let output = if Root::parse(url)?.is_local() {
+        Output::parquet(DirectorySink::open("parquet", url)?)
+    } else {
+        Output::parquet(BucketSink::connect("parquet", url, &sink.storage_options)?)
+    };
+    Ok(Some(output.with_options(options)))
 }
 
 /// A lookup is read into memory on the driver, so that its size is known and it can be broadcast.

@@ -18,7 +18,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
 use futures::StreamExt;
 use lakemark::{
-    CheckpointStore, Counts, Coverage, DirectorySink, ErrorKind, InputId, OutputFile, ParquetOptions, Run, SealKind,
+    CheckpointStore, Counts, Coverage, ErrorKind, InputId, OutputFile, OutputSink, ParquetOptions, Run, SealKind,
     SealOutcome, SealedFile, TaskRead, TaskWriter,
 };
 
@@ -32,21 +32,21 @@ use crate::whole::is_known;
 #[derive(Debug, Clone)]
 pub struct Output {
     /// The destination.
-    pub sink: Arc<DirectorySink>,
+    pub sink: Arc<dyn OutputSink>,
     /// How files are written.
     pub options: Arc<ParquetOptions>,
 }
 
 impl Output {
     /// Parquet files with the default options.
-    pub fn parquet(sink: DirectorySink) -> Self {
+    pub fn parquet(sink: impl OutputSink + 'static) -> Self {
         Self { sink: Arc::new(sink), options: Arc::default() }
     }
 
     /// With other options.
     #[must_use]
     pub fn with_options(mut self, options: ParquetOptions) -> Self {
-        self.sink = Arc::new(DirectorySink::clone(&self.sink).with_partition_by(&options.partition_by));
+        self.sink = self.sink.partitioned(&options.partition_by);
         self.options = Arc::new(options);
         self
     }
@@ -155,7 +155,7 @@ impl Attempt {
             rows_out += batch.num_rows() as u64;
             if let Some(writer) = &mut writer {
                 let _timer = self.write_time.timer();
-                writer.write(&batch)?;
+                writer.write(&batch).await?;
             }
         }
         let outputs = match writer {
@@ -189,7 +189,7 @@ impl Attempt {
             SealOutcome::Already(seal) => {
                 // Read, not guessed: another attempt holds the seal, so what this one staged is garbage.
                 if let Some(output) = &self.output {
-                    output.sink.remove_staged(&outputs);
+                    output.sink.discard(&outputs).await;
                 }
                 Ok(done(seal.kind == SealKind::Sealed, seal.counts, &seal.files, &seal.outputs, read))
             }

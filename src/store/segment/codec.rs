@@ -19,7 +19,7 @@ use parquet::schema::types::ColumnPath;
 use super::rows::{CheckpointRow, Decision, EventRow, FileRow, SegmentData};
 use crate::error::{Error, Result};
 use crate::identity::{CheckpointId, Epoch, Evidence, FileVersion, InputId, ManifestVersion};
-use crate::store::seal::{Counts, OutputFile, SealedFile};
+use crate::store::seal::{Counts, OutputFile, SealedFile, Upload};
 
 const FILE: u8 = 0;
 const CHECKPOINT: u8 = 1;
@@ -31,6 +31,7 @@ fn output_fields() -> Fields {
         Field::new("folder", DataType::Utf8, false),
         Field::new("size", DataType::UInt64, false),
         Field::new("rows", DataType::UInt64, false),
+        Field::new("upload", DataType::Utf8, true),
     ])
 }
 
@@ -201,6 +202,9 @@ impl Row<'_> {
             }
             if let Some(b) = item.field_builder::<UInt64Builder>(3) {
                 b.append_value(output.rows);
+            }
+            if let Some(b) = item.field_builder::<StringBuilder>(4) {
+                b.append_option(output.upload.as_ref().map(Upload::to_text));
             }
             item.append(true);
         }
@@ -387,16 +391,21 @@ impl Reader<'_> {
         let (names, folders) = (items.column(0).as_string_opt::<i32>()?, items.column(1).as_string_opt::<i32>()?);
         let sizes = items.column(2).as_primitive_opt::<UInt64Type>()?;
         let rows = items.column(3).as_primitive_opt::<UInt64Type>()?;
-        Some(
-            (0..items.len())
-                .map(|i| OutputFile {
-                    name: names.value(i).to_owned(),
-                    folder: folders.value(i).to_owned(),
-                    size: sizes.value(i),
-                    rows: rows.value(i),
-                })
-                .collect(),
-        )
+        let uploads = items.column(4).as_string_opt::<i32>()?;
+        let upload = |i| match uploads.is_valid(i) {
+            true => Upload::from_text(uploads.value(i)).map(Some),
+            false => Some(None),
+        };
+        let output = |i| {
+            Some(OutputFile {
+                name: names.value(i).to_owned(),
+                folder: folders.value(i).to_owned(),
+                size: sizes.value(i),
+                rows: rows.value(i),
+                upload: upload(i)?,
+            })
+        };
+        (0..items.len()).map(output).collect()
     }
 
     fn event(&self, row: usize) -> Option<EventRow> {
@@ -464,7 +473,13 @@ mod tests {
                 decision: Decision::Accepted,
                 sealed_at: 5,
                 counts: Counts { rows_in: 9, rows_out: 4, rows_failed: 0 },
-                outputs: vec![OutputFile { name: "x".into(), folder: "d=1".into(), size: 3, rows: 4 }],
+                outputs: vec![OutputFile {
+                    name: "x".into(),
+                    folder: "d=1".into(),
+                    size: 3,
+                    rows: 4,
+                    upload: Some(Upload { id: "u".into(), parts: vec!["p".into()] }),
+                }],
                 commit: Some(2),
             }],
             events: vec![EventRow { version: ManifestVersion(4), epoch: Epoch(3), at: 6, event: Event::Done { n: 2 } }],

@@ -9,7 +9,7 @@ use datafusion::execution::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::ExecutionPlan;
 use lakemark::{
-    Error, ErrorKind, FileVersion, PlannedFile, Reason, Result, Root, Sink, SourcePlan, SourceReport, Unusable, View,
+    Error, ErrorKind, FileVersion, PlannedFile, Reason, Result, Root, SourcePlan, SourceReport, Unusable, View,
 };
 
 use super::broadcast::BroadcastLookups;

@@ -1,0 +1,419 @@
+//! A directory on an object store: files wait as uploads in parts, which the commit completes.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io::{self, Write};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use futures::{StreamExt, TryStreamExt, stream};
+use object_store::multipart::{MultipartStore, PartId};
+use object_store::path::Path;
+use object_store::{ObjectStoreExt, PutMode};
+use tokio::task::JoinHandle;
+
+use super::contents::Seen;
+use super::directory::BindingFile;
+use super::output::{Fault, OutputSink, StagedOutput};
+use super::{Fitness, Sink};
+use crate::error::{Error, ErrorKind, Result};
+use crate::identity::{Root, StoreId};
+use crate::steps::reach;
+use crate::storage::{Bucket, StorageOptions};
+use crate::store::envelope::{decode, encode};
+use crate::store::{Binding, Expected, OutputFile, Upload};
+
+/// Bytes of each part but the last. S3 takes no smaller ones than 5 MiB, and some of its kin want all alike.
+const PART: usize = 8 << 20;
+/// Parts of one file that are on their way at a time.
+const IN_FLIGHT: usize = 4;
+/// Uploads that are completed at a time.
+const COMPLETED: usize = 16;
+/// The longest key that every provider takes, in bytes.
+const LONGEST_KEY: usize = 1_024;
+
+/// A directory of output files below a prefix of an object store. Nothing but committed output is ever under its root.
+#[derive(Debug, Clone)]
+pub struct BucketSink {
+    kind: String,
+    root: Root,
+    bucket: Bucket,
+    partition_by: Vec<String>,
+}
+
+impl BucketSink {
+    /// A sink of files of `kind` (as in the job: `parquet`) at `url`, reached with `options`.
+    ///
+    /// # Errors
+    /// As [`Bucket::connect`]; [`ErrorKind::Invalid`] for a whole bucket, beside which nothing can be.
+    pub fn connect(kind: &str, url: &str, options: &StorageOptions) -> Result<Self> {
+        let root = Root::parse(url)?;
+        let bucket = Bucket::connect(&root, options)?;
+        Self::on(kind, root, bucket)
+    }
+
+    /// A sink below the prefix of `root` in `bucket`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] for a whole bucket, beside which nothing can be, or a prefix that cannot be a key.
+    pub fn on(kind: &str, root: Root, bucket: Bucket) -> Result<Self> {
+        if root.prefix().is_empty() {
+            return Err(Error::invalid(format!("{root} cannot be a destination: it is a whole bucket"))
+                .way("write below a prefix of it"));
+        }
+        let sink = Self { kind: kind.to_owned(), root, bucket, partition_by: Vec::new() };
+        sink.key("x")?;
+        Ok(sink)
+    }
+
+    /// The key of the raw `path` below the root. Never re-encoded.
+    fn key(&self, path: &str) -> Result<Path> {
+        exact_key(&format!("{}/{path}", self.root.prefix()), &self.root)
+    }
+
+    fn binding_key(&self) -> Result<Path> {
+        exact_key(&format!("{}.lakemark/binding.json", self.root.prefix()), &self.root)
+    }
+
+    fn unanswered(&self, path: &str, error: object_store::Error) -> Error {
+        let denied =
+            matches!(error, object_store::Error::PermissionDenied { .. } | object_store::Error::Unauthenticated { .. });
+        let (what, way) = if denied {
+            ("no permission to write the output", "check the permissions of these credentials, then run again")
+        } else {
+            ("the destination did not answer", "run again: what was sealed is kept")
+        };
+        Error::new(ErrorKind::Unavailable, what)
+            .at(self.root.place(path))
+            .safe("nothing that was sealed or committed was touched")
+            .way(way)
+            .caused_by(error)
+    }
+
+    async fn read_binding(&self, key: &Path) -> Result<Option<StoreId>> {
+        let found = match self.bucket.objects.get(key).await {
+            Ok(found) => found.bytes().await,
+            Err(object_store::Error::NotFound { .. }) => return Ok(None),
+            Err(error) => Err(error),
+        };
+        let bytes = found.map_err(|e| self.unanswered("", e))?;
+        decode("binding", key.as_ref(), &bytes).map(|binding: BindingFile| Some(binding.store))
+    }
+
+    async fn size_of(&self, path: &str) -> Result<Option<u64>> {
+        match self.bucket.objects.head(&self.key(path)?).await {
+            Ok(meta) => Ok(Some(meta.size)),
+            Err(object_store::Error::NotFound { .. }) => Ok(None),
+            Err(error) => Err(self.unanswered(path, error)),
+        }
+    }
+
+    /// Nothing but committed output is ever under a destination: another one cannot be.
+    async fn check_alone(&self) -> Result<()> {
+        let segments: Vec<&str> = self.root.prefix().split('/').collect();
+        for end in 1..segments.len() {
+            let above = segments[..end].join("/");
+            let inside = above.ends_with(".lakemark").then(|| format!("{above}/binding.json"));
+            for binding in [Some(format!("{above}.lakemark/binding.json")), inside].into_iter().flatten() {
+                if self.read_binding(&exact_key(&binding, &self.root)?).await?.is_some() {
+                    return Err(Error::refused(format!(
+                        "the destination lies inside `{above}`, which is another store's destination or beside one"
+                    ))
+                    .at(&self.root)
+                    .safe("nothing was read or written")
+                    .way("write to a prefix outside it"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Completes one upload: first that, then the look at the target. Whether the file is there now.
+    async fn publish_one(&self, file: &OutputFile) -> Result<bool> {
+        let path = file.path();
+        let Some(upload) = &file.upload else {
+            return Err(Error::corrupt(self.root.place(&path), "a sealed file of an object store names no upload"));
+        };
+        let key = self.key(&path)?;
+        reach("rename.before");
+        let parts = upload.parts.iter().map(|part| PartId { content_id: part.clone() }).collect();
+        let failed = match self.bucket.uploads.complete_multipart(&key, &upload.id, parts).await {
+            Ok(_) => {
+                reach("rename.after");
+                return Ok(true);
+            }
+            Err(error) => error,
+        };
+        reach("rename.after");
+        match self.size_of(&path).await? {
+            // By an earlier try, or by a stalled predecessor.
+            Some(size) if size == file.size => Ok(true),
+            Some(size) => Err(Error::new(
+                ErrorKind::CannotDecide,
+                format!("an output file has {size} bytes in the destination, {} were sealed", file.size),
+            )
+            .at(self.root.place(&path))
+            .safe("nothing was overwritten")
+            .way("move the file away: the commit then withdraws its work and does it again")),
+            None if is_gone(&failed) => {
+                // Out of the way of a stalled predecessor, before anything is recorded.
+                let _ = self.bucket.uploads.abort_multipart(&key, &upload.id).await;
+                Ok(false)
+            }
+            None => Err(self.unanswered(&path, failed)),
+        }
+    }
+}
+
+/// A key with exactly this text.
+fn exact_key(text: &str, root: &Root) -> Result<Path> {
+    let bad = || Error::invalid(format!("`{text}` cannot be a key of an object store")).at(root);
+    let key = Path::parse(text).map_err(|e| bad().caused_by(e))?;
+    if key.as_ref() == text { Ok(key) } else { Err(bad()) }
+}
+
+/// Whether the upload is not there any more: expired, aborted, or completed.
+fn is_gone(error: &object_store::Error) -> bool {
+    let text = format!("{error:?}");
+    matches!(error, object_store::Error::NotFound { .. })
+        || ["NoSuchUpload", "InvalidBlockList", "UploadNotFound", "status: 404"].iter().any(|code| text.contains(code))
+}
+
+#[async_trait]
+impl Sink for BucketSink {
+    fn binding(&self) -> Binding {
+        let (kind, root) = (self.kind.clone(), self.root.clone());
+        Binding { kind, root, partition_by: self.partition_by.clone() }
+    }
+
+    async fn check(&self, expected: Option<&Expected>) -> Result<()> {
+        let binding = self.binding_key()?;
+        let bound = self.read_binding(&binding).await?;
+        if bound.is_none() {
+            self.check_alone().await?;
+        }
+        let prefix = exact_key(self.root.prefix(), &self.root)?;
+        let objects: Vec<_> =
+            self.bucket.objects.list(Some(&prefix)).try_collect().await.map_err(|e| self.unanswered("", e))?;
+        let below = |key: &Path| key.as_ref().strip_prefix(self.root.prefix())?.strip_prefix('/').map(str::to_owned);
+        let sizes: HashMap<String, u64> =
+            objects.iter().filter_map(|object| Some((below(&object.location)?, object.size))).collect();
+        let mut paths: Vec<String> = sizes.keys().cloned().collect();
+        paths.sort_unstable();
+        Seen { root: &self.root, binding: binding.to_string(), bound, paths }
+            .check(expected, |path| Ok(sizes.get(path).copied()))
+    }
+
+    async fn bind(&self, store: StoreId) -> Result<()> {
+        let key = self.binding_key()?;
+        if self.read_binding(&key).await? == Some(store) {
+            return Ok(());
+        }
+        reach("open.before_binding");
+        let bytes = encode("binding", &BindingFile { store, sink: self.root.clone() })?;
+        let created = self.bucket.objects.put_opts(&key, bytes.into(), PutMode::Create.into()).await;
+        reach("open.after_binding");
+        // Also after a lost answer: what is there decides.
+        match (self.read_binding(&key).await?, created) {
+            (Some(bound), _) if bound == store => Ok(()),
+            (None, Err(error)) => Err(self.unanswered("", error)),
+            _ => Err(Error::refused("another store took this destination at the same time")
+                .at(&self.root)
+                .safe("nothing was written to it")
+                .way("write to another destination")),
+        }
+    }
+
+    async fn fitness(&self, file: &OutputFile) -> Result<Fitness> {
+        Ok(match self.size_of(&file.path()).await? {
+            Some(size) if size == file.size => Fitness::Fit,
+            Some(_) => Fitness::Unfit,
+            // No provider tells through this interface whether an upload is still there: its completion does.
+            None if file.upload.is_some() => Fitness::Fit,
+            None => Fitness::Missing,
+        })
+    }
+
+    async fn publish(&self, files: &[OutputFile]) -> Result<Vec<String>> {
+        let one = async |file: &OutputFile| Ok::<_, Error>((!self.publish_one(file).await?).then(|| file.name.clone()));
+        let publishing: Vec<_> = files.iter().map(one).collect();
+        let missing: Vec<Option<String>> = stream::iter(publishing).buffered(COMPLETED).try_collect().await?;
+        reach("rename.synced");
+        Ok(missing.into_iter().flatten().collect())
+    }
+}
+
+#[async_trait]
+impl OutputSink for BucketSink {
+    fn root(&self) -> &Root {
+        &self.root
+    }
+
+    fn partitioned(&self, columns: &[String]) -> Arc<dyn OutputSink> {
+        Arc::new(Self { partition_by: columns.to_vec(), ..self.clone() })
+    }
+
+    fn check_folder(&self, folder: &str) -> Result<()> {
+        // A name has less than 128 bytes.
+        if self.root.prefix().len() + folder.len() + 130 <= LONGEST_KEY {
+            return Ok(());
+        }
+        let start: String = folder.chars().take(60).collect();
+        Err(Error::invalid(format!("the partition `{start}...` makes a key too long for the destination"))
+            .at(&self.root)
+            .safe("nothing of this task was sealed; what was sealed before is kept")
+            .way("shorten the value in the query (substr, or a digest of it)")
+            .way("take the column out of `partition_by`, with another destination and `store`"))
+    }
+
+    async fn stage(&self, name: &str, folder: &str) -> Result<Box<dyn StagedOutput>> {
+        let path = if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") };
+        let key = self.key(&path)?;
+        let id = self.bucket.uploads.create_multipart(&key).await.map_err(|e| self.unanswered(&path, e))?;
+        let upload = Ongoing { sink: self.clone(), path, key, id, given: 0, finished: false };
+        Ok(Box::new(UploadingFile {
+            upload,
+            buffer: Vec::new(),
+            sent: Vec::new(),
+            done: Vec::new(),
+            size: 0,
+            fault: Fault::default(),
+        }))
+    }
+
+    async fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+
+    async fn discard(&self, files: &[OutputFile]) {
+        for file in files {
+            if let (Some(upload), Ok(key)) = (&file.upload, self.key(&file.path())) {
+                let _ = self.bucket.uploads.abort_multipart(&key, &upload.id).await;
+            }
+        }
+    }
+
+    fn failed(&self, error: io::Error) -> Error {
+        Error::new(ErrorKind::Unavailable, "the destination cannot be written")
+            .at(&self.root)
+            .safe("nothing that was sealed or committed was touched")
+            .way("run again: what was sealed is kept")
+            .caused_by(error)
+    }
+}
+
+/// An upload that no seal names yet: dropped unfinished, it is aborted.
+struct Ongoing {
+    sink: BucketSink,
+    path: String,
+    key: Path,
+    id: String,
+    given: usize,
+    finished: bool,
+}
+
+impl Drop for Ongoing {
+    fn drop(&mut self) {
+        if self.finished {
+            return;
+        }
+        // Its task failed before a seal could name it. What is left over expires, as the bucket's rules say.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            let (uploads, key, id) = (Arc::clone(&self.sink.bucket.uploads), self.key.clone(), self.id.clone());
+            runtime.spawn(async move {
+                let _ = uploads.abort_multipart(&key, &id).await;
+            });
+        }
+    }
+}
+
+/// One file on its way, part by part.
+struct UploadingFile {
+    upload: Ongoing,
+    buffer: Vec<u8>,
+    sent: Vec<JoinHandle<object_store::Result<PartId>>>,
+    done: Vec<String>,
+    size: u64,
+    fault: Fault,
+}
+
+impl fmt::Debug for UploadingFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UploadingFile").field("path", &self.upload.path).field("size", &self.size).finish()
+    }
+}
+
+impl UploadingFile {
+    fn send(&mut self, bytes: Vec<u8>) {
+        let upload = &mut self.upload;
+        let (uploads, key, id) = (Arc::clone(&upload.sink.bucket.uploads), upload.key.clone(), upload.id.clone());
+        let part = upload.given;
+        upload.given += 1;
+        self.sent.push(tokio::spawn(async move { put_part(&*uploads, &key, &id, part, bytes).await }));
+    }
+
+    /// Waits until at most `most` parts are on their way.
+    async fn drain(&mut self, most: usize) -> Result<()> {
+        while self.sent.len() > most {
+            let part = self.sent.remove(0).await;
+            let stopped = |e| {
+                Error::new(ErrorKind::Indeterminate, "an upload was interrupted")
+                    .at(self.upload.sink.root.place(&self.upload.path))
+                    .safe("no seal names it")
+                    .caused_by(e)
+            };
+            let part = part.map_err(stopped)?;
+            self.done.push(part.map_err(|e| self.upload.sink.unanswered(&self.upload.path, e))?.content_id);
+        }
+        Ok(())
+    }
+}
+
+async fn put_part(
+    uploads: &dyn MultipartStore,
+    key: &Path,
+    id: &String,
+    part: usize,
+    bytes: Vec<u8>,
+) -> object_store::Result<PartId> {
+    uploads.put_part(key, id, part, bytes.into()).await
+}
+
+impl Write for UploadingFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.buffer.extend_from_slice(bytes);
+        self.size += bytes.len() as u64;
+        while self.buffer.len() >= PART {
+            let rest = self.buffer.split_off(PART);
+            let part = std::mem::replace(&mut self.buffer, rest);
+            self.send(part);
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl StagedOutput for UploadingFile {
+    async fn settle(&mut self) -> Result<()> {
+        self.drain(IN_FLIGHT).await
+    }
+
+    async fn finish(mut self: Box<Self>) -> Result<(u64, Option<Upload>)> {
+        if !self.buffer.is_empty() || self.upload.given == 0 {
+            let last = std::mem::take(&mut self.buffer);
+            self.send(last);
+        }
+        self.drain(0).await?;
+        self.upload.finished = true;
+        let parts = std::mem::take(&mut self.done);
+        Ok((self.size, Some(Upload { id: self.upload.id.clone(), parts })))
+    }
+
+    fn fault(&self) -> Fault {
+        self.fault.clone()
+    }
+}

@@ -1,0 +1,72 @@
+//! What a task writer needs of a destination: new files that wait for their commit.
+
+use std::fmt::Debug;
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+
+use super::Sink;
+use crate::error::{Error, Result};
+use crate::identity::Root;
+use crate::store::{OutputFile, Upload};
+
+/// A destination that takes the files of tasks.
+#[async_trait]
+pub trait OutputSink: Sink {
+    /// Where committed files become visible.
+    fn root(&self) -> &Root;
+
+    /// The same destination with files in folders of these columns. The store records it: a run with other columns is
+    /// refused.
+    fn partitioned(&self, columns: &[String]) -> Arc<dyn OutputSink>;
+
+    /// Checks that files can be put into `folder` below the root.
+    ///
+    /// # Errors
+    /// [`Invalid`](crate::ErrorKind::Invalid) naming the part that is too long.
+    fn check_folder(&self, folder: &str) -> Result<()>;
+
+    /// Begins the file `name`, which must be new, and which its commit puts into `folder`.
+    async fn stage(&self, name: &str, folder: &str) -> Result<Box<dyn StagedOutput>>;
+
+    /// Makes the names of all finished files durable.
+    async fn sync(&self) -> Result<()>;
+
+    /// Removes finished files of an attempt that lost its seal to another one: proven, never on an unknown answer.
+    async fn discard(&self, files: &[OutputFile]);
+
+    /// An error of writing below this destination.
+    fn failed(&self, error: io::Error) -> Error;
+}
+
+/// One file while it is written. Dropped unfinished it is garbage: no seal can name it.
+#[async_trait]
+pub trait StagedOutput: Write + Debug + Send {
+    /// Waits until little of what was written is still on its way.
+    async fn settle(&mut self) -> Result<()>;
+
+    /// Makes the bytes durable: how many, and the upload in which they wait, if it is one.
+    async fn finish(self: Box<Self>) -> Result<(u64, Option<Upload>)>;
+
+    /// Where the first error of writing is kept.
+    fn fault(&self) -> Fault;
+}
+
+/// The first error of a file, for who gets it second-hand: the Parquet writer does not pass every one on.
+#[derive(Debug, Clone, Default)]
+pub struct Fault(Arc<Mutex<Option<io::Error>>>);
+
+impl Fault {
+    pub(super) fn take(&self) -> Option<io::Error> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    pub(super) fn note<T>(&self, outcome: io::Result<T>) -> io::Result<T> {
+        outcome.inspect_err(|error| {
+            // By number where there is one: that is what tells a full disk from another fault.
+            let copy = error.raw_os_error().map_or_else(|| error.kind().into(), io::Error::from_raw_os_error);
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(copy);
+        })
+    }
+}
