@@ -21,6 +21,7 @@ pub(crate) mod seal;
 pub(crate) mod segment;
 pub(crate) mod staging;
 pub(crate) mod transition;
+mod verify;
 
 pub use checkpoint::{Checkpoint, CheckpointState, CheckpointStore, SealOutcome};
 pub use holder::{Holder, Lease};
@@ -33,3 +34,4 @@ pub use object::{Expected, ObjectCheckpointStore, View};
 pub use seal::{Counts, OutputFile, Seal, SealKind, SealedFile, Upload};
 pub use segment::{CheckpointRow, Decision, Event, EventRow, FileUpdate};
 pub use transition::check_settings;
+pub use verify::{Fault, Verified};

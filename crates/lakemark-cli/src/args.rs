@@ -7,8 +7,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 /// Verbs of the contract that this version does not have.
-const LATER: [&str; 11] =
-    ["files", "forget", "bless", "accept", "reopen", "gc", "verify", "repair", "rebase", "report", "cluster"];
+const LATER: [&str; 9] = ["forget", "bless", "accept", "reopen", "gc", "repair", "rebase", "report", "cluster"];
 
 const EXAMPLES: &str = "\
 Examples:
@@ -83,6 +82,10 @@ pub(crate) enum Verb {
     Status(StatusArgs),
     /// List epochs, seals, commits and operator actions, newest first
     Log(JobArgs),
+    /// List the known files, one row each
+    Files(FilesArgs),
+    /// Check every object of the store, and the store against its destination, without changing anything
+    Verify(JobArgs),
 }
 
 /// A job: a file, flags over it, or flags alone.
@@ -133,6 +136,37 @@ impl StatusArgs {
         let job = job.map(|index| paths.remove(index));
         (JobArgs { job, flags: self.flags.clone() }, paths)
     }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FilesArgs {
+    /// Only files of which something is left
+    #[arg(long)]
+    pub(crate) pending: bool,
+    /// Only files whose task failed; none are set aside in this version
+    #[arg(long)]
+    pub(crate) failed: bool,
+    /// Only paths that match, e.g. 'day=*/x?.parquet'
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) glob: Option<String>,
+    /// How to write the rows; --json is one document
+    #[arg(long = "as", value_name = "FORM", value_enum, default_value_t)]
+    pub(crate) form: Form,
+    /// Where to write them [default: stdout]
+    #[arg(short, long, value_name = "FILE", required_if_eq("form", "parquet"))]
+    pub(crate) out: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) job: JobArgs,
+}
+
+/// A way to write rows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Form {
+    /// Columns that line up
+    #[default]
+    Table,
+    Csv,
+    Parquet,
 }
 
 /// The settings of a job as flags, as they were written; [`load`](crate::config::load) judges them.

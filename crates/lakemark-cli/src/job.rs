@@ -104,7 +104,7 @@ fn spec(source: &SourceConfig, args: &RunArgs) -> SourceSpec {
     spec
 }
 
-fn output(config: &JobConfig) -> Result<Option<Output>> {
+pub(crate) fn output(config: &JobConfig) -> Result<Option<Output>> {
     let sink = &config.sink;
     let (SinkKind::Parquet, Some(url)) = (sink.kind, &sink.url) else { return Ok(None) };
     let level =

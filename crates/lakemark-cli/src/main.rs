@@ -2,12 +2,14 @@
 
 mod args;
 mod config;
+mod files;
 mod job;
 mod log;
 mod progress;
 mod render;
 mod run;
 mod status;
+mod verify;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -74,6 +76,8 @@ async fn dispatch(cli: &Cli) -> Ended {
         Verb::Plan(args) => run::plan(args, &cli.output).await,
         Verb::Status(args) => status::status(args, &cli.output).await,
         Verb::Log(args) => log::log(args, &cli.output).await,
+        Verb::Files(args) => files::files(args, &cli.output).await,
+        Verb::Verify(args) => verify::verify(args, &cli.output).await,
     }
 }
 

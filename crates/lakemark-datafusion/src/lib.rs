@@ -26,6 +26,7 @@ mod checkpoints;
 mod driver;
 mod errors;
 mod ext;
+mod files;
 mod hive;
 mod lookup;
 mod reader;
@@ -42,6 +43,7 @@ pub use checkpoints::{Checkpoints, Options, SourceSpec};
 pub use driver::{Plan, PlannedTasks, Progress, StopSignal};
 pub use errors::{from_datafusion, to_datafusion};
 pub use ext::{LakemarkExt, SealedExt};
+pub use files::{files_batch, register_files_function};
 pub use lookup::read_lookup;
 pub use report::{
     AtomReport, BytesReport, CommitReport, ErrorReport, Outcome, RequestReport, RowReport, RunReport, SecondsReport,

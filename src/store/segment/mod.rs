@@ -4,5 +4,6 @@ mod codec;
 mod levels;
 mod rows;
 
+pub(super) use codec::decode as decode_segment;
 pub use levels::{Levels, flush};
 pub use rows::{CheckpointRow, Decision, Event, EventRow, FileRow, FileUpdate, SegmentData};

@@ -128,3 +128,72 @@ fn a_result_that_cannot_be_written_is_an_error(#[case] args: &[&str]) {
     assert_eq!(ended.status.code(), Some(1), "{stderr}");
     assert!(stderr.contains("cannot be written to stdout"), "{stderr}");
 }
+
+fn ended(scene: &Scene, verb: &str, args: &[&str]) -> super::process::Ended {
+    Running::start(&mut scene.command(verb, args)).wait()
+}
+
+#[test]
+fn files_are_listed_one_row_each() {
+    let scene = Scene::small();
+    scene.run(&["--max-tasks", "5"]).expect(3, "partial");
+    let files = ended(&scene, "files", &[]).json();
+    let [big] = &files["files"].as_array().unwrap()[..] else { panic!("{files:#}") };
+    assert_eq!((&big["path"], &big["state"], &big["atoms"]), (&"big.parquet".into(), &"partly done".into(), &5.into()));
+    assert_eq!((&big["left"], &big["committed"], &big["source"]), (&"5-7".into(), &true.into(), &"docs".into()));
+    assert_eq!(ended(&scene, "files", &["--pending"]).json()["files"].as_array().unwrap().len(), 1);
+    scene.run(&[]).done();
+    assert_eq!(ended(&scene, "files", &[]).json()["files"].as_array().unwrap().len(), 6);
+    assert!(ended(&scene, "files", &["--pending"]).json()["files"].as_array().unwrap().is_empty());
+    let some = ended(&scene, "files", &["--glob", "day=1/*"]).json();
+    assert_eq!(some["files"].as_array().unwrap().len(), 4, "{some:#}");
+    let job = scene.job();
+    let plain = |args: &[&str]| {
+        let out = command().arg("files").arg(&job).args(args).output().unwrap();
+        assert_eq!(out.status.code(), Some(0), "{}", String::from_utf8_lossy(&out.stderr));
+        String::from_utf8(out.stdout).unwrap()
+    };
+    let csv = plain(&["--as", "csv"]);
+    assert_eq!((csv.lines().count(), csv.starts_with("source,path,size")), (7, true), "{csv}");
+    assert!(plain(&[]).contains("| docs"), "a table");
+    let parquet = scene.path("files.parquet");
+    plain(&["--as", "parquet", "--out", parquet.to_str().unwrap()]);
+    let file = std::fs::File::open(&parquet).unwrap();
+    let reader = parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder::try_new(file).unwrap();
+    assert_eq!(reader.metadata().file_metadata().num_rows(), 6);
+    let wrong = command().arg("files").arg(&job).args(["--as", "parquet"]).output().unwrap();
+    assert_eq!(wrong.status.code(), Some(2));
+}
+
+#[test]
+fn verify_finds_every_kind_of_damage_and_changes_nothing() {
+    let scene = Scene::small();
+    assert_eq!(ended(&scene, "verify", &[]).code(), 1, "there is no store");
+    scene.run(&["--max-tasks", "5"]).expect(3, "partial");
+    scene.crash_at("intent.after_manifest", 1);
+    let sound = ended(&scene, "verify", &[]);
+    assert_eq!((sound.code(), &sound.json()["sound"]), (0, &true.into()), "{}", sound.stderr);
+    assert_eq!(sound.json()["destination"], "as the store says");
+    let objects = super::output::files_below(&scene.store());
+    for folder in ["manifests/", "segments/", "seals/", "commits/"] {
+        let newest =
+            objects.iter().map(|(path, _)| path).filter(|p| p.to_string_lossy().contains(folder)).max().unwrap();
+        let bytes = std::fs::read(newest).unwrap();
+        let mut flipped = bytes.clone();
+        flipped[bytes.len() / 2] ^= 1;
+        for damage in [&flipped[..], &bytes[..bytes.len() / 2], b""] {
+            std::fs::write(newest, damage).unwrap();
+            let found = ended(&scene, "verify", &[]);
+            assert_eq!((found.code(), &found.json()["sound"]), (1, &false.into()), "{folder}: {}", found.stderr);
+            let name = newest.file_name().unwrap().to_str().unwrap();
+            assert!(found.json()["faults"].to_string().contains(name), "{folder}: {:#}", found.json());
+        }
+        std::fs::write(newest, bytes).unwrap();
+        assert_eq!(ended(&scene, "verify", &[]).code(), 0, "{folder}");
+    }
+    scene.run(&[]).done();
+    scene.assert_exact_for_all();
+    let (victim, _) = super::output::files_below(&scene.out()).swap_remove(0);
+    std::fs::remove_file(victim).unwrap();
+    assert_eq!(ended(&scene, "verify", &[]).code(), 5, "the destination is not what the store says");
+}

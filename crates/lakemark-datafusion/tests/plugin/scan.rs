@@ -189,3 +189,19 @@ async fn a_partition_is_a_task() {
     assert_eq!(once, (0..240).collect::<Vec<i64>>());
     assert_eq!(collect(plan, ctx.task_ctx()).await.unwrap().iter().map(RecordBatch::num_rows).sum::<usize>(), 240);
 }
+
+/// What a store knows of files, by SQL.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_files_of_a_store_are_a_table() {
+    let lab = Lab::standard();
+    lab.job("job", "SELECT id FROM docs").max_tasks(3).ok().await;
+    let ctx = datafusion::prelude::SessionContext::new();
+    lakemark_datafusion::register_files_function(&ctx, lakemark::StorageOptions::default());
+    let sql = format!(
+        "SELECT state, count(*) AS files, sum(atoms) AS atoms FROM lakemark_files('{}') GROUP BY state ORDER BY state",
+        lab.url("job.store")
+    );
+    let rows = crate::support::Rows::of(ctx.sql(&sql).await.unwrap()).await;
+    assert_eq!(rows.rows, ["done | 1 | 2", "partly done | 1 | 1"]);
+    assert!(ctx.sql("SELECT * FROM lakemark_files(7)").await.is_err());
+}

@@ -1,0 +1,61 @@
+//! `lakemark verify`: whether the store is whole, and its destination what it says.
+
+use lakemark::Error;
+use lakemark_datafusion::Outcome;
+
+use crate::args::{JobArgs, OutputArgs};
+use crate::{Ended, Failure};
+use crate::{config, job, render};
+
+pub(crate) async fn verify(args: &JobArgs, output: &OutputArgs) -> Ended {
+    let config = config::load(args).map_err(Failure::usage)?;
+    let store = job::store(&config)?;
+    let verified = store.verify().await?;
+    // A damaged store says nothing of its destination.
+    let destination = match job::output(&config)? {
+        Some(to) if verified.is_sound() => Some(to.sink.check(store.read().await?.expected().as_ref()).await),
+        _ => None,
+    };
+    let refused = destination.as_ref().and_then(|checked| checked.as_ref().err());
+    if output.json {
+        render::json(&serde_json::json!({
+            "store": store.root().to_string(),
+            "sound": verified.is_sound() && refused.is_none(),
+            "objects": verified.objects,
+            "bytes": verified.bytes,
+            "faults": verified.faults,
+            "unknown": verified.unknown,
+            "destination": match (&destination, refused) {
+                (None, _) => serde_json::Value::Null,
+                (Some(_), None) => "as the store says".into(),
+                (Some(_), Some(error)) => error.to_string().into(),
+            },
+        }));
+    } else {
+        for fault in &verified.faults {
+            render::line(&format!("fault    {}: {}", fault.object, fault.what));
+        }
+        for name in &verified.unknown {
+            render::line(&format!("unknown  {name}"));
+        }
+        if destination.is_some() && refused.is_none() {
+            render::line("the destination holds what the store says");
+        }
+        render::line(&format!(
+            "{} objects with {} bytes read, {} faults",
+            verified.objects,
+            verified.bytes,
+            verified.faults.len()
+        ));
+    }
+    let error = match (verified.faults.first(), destination) {
+        (Some(first), _) => {
+            let place = format!("{}/{}", store.root(), first.object);
+            Error::corrupt(place, format!("{} faults were found, the first: {}", verified.faults.len(), first.what))
+        }
+        (None, Some(Err(refused))) => refused,
+        _ => return Ok(Outcome::Done),
+    };
+    render::error(&error, output);
+    Ok(Outcome::of(error.kind()))
+}

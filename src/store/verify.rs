@@ -1,0 +1,190 @@
+//! Looking at every object of a store, whatever the first fault says.
+
+use std::collections::{BTreeMap, HashSet};
+
+use futures::{StreamExt, stream};
+use serde::Serialize;
+
+use super::envelope::{decode, digest};
+use super::manifest::{Head, Manifest};
+use super::names::ObjectName;
+use super::object::ObjectCheckpointStore;
+use super::segment::{Levels, SegmentData, decode_segment};
+use super::{Seal, commit_object};
+use crate::error::{Error, Result};
+use crate::identity::{AttemptNonce, ManifestVersion};
+
+/// How many objects are read at a time.
+const READS: usize = 16;
+
+/// What was found at one object.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Fault {
+    /// Its name in the store.
+    pub object: String,
+    /// What is wrong with it.
+    pub what: String,
+}
+
+/// What a look at every object found.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Verified {
+    /// Objects that were read.
+    pub objects: u64,
+    /// Bytes in them.
+    pub bytes: u64,
+    /// What is wrong, by name. Without any the store is sound.
+    pub faults: Vec<Fault>,
+    /// Names that are no objects of a store (R85): they mean nothing.
+    pub unknown: Vec<String>,
+}
+
+impl ObjectCheckpointStore {
+    /// Reads every object: each must be whole and what its name says, each manifest must follow its parent, and what the
+    /// newest manifest names must be there. Goes on after each fault; changes nothing.
+    ///
+    /// # Errors
+    /// [`Unavailable`](crate::ErrorKind::Unavailable) when the store cannot be listed or an object not be read;
+    /// [`Invalid`](crate::ErrorKind::Invalid) when there is no store.
+    pub async fn verify(&self) -> Result<Verified> {
+        let names = self.medium.list("").await?;
+        if names.is_empty() {
+            return Err(Error::invalid("there is no store here").at(self.root()).way("check the path of the store"));
+        }
+        let mut verified = Verified::default();
+        let mut objects = Vec::new();
+        for name in names {
+            match name.parse::<ObjectName>() {
+                Ok(object) => objects.push(object),
+                Err(_) => verified.unknown.push(name),
+            }
+        }
+        objects.sort_unstable();
+        let mut manifests: BTreeMap<ManifestVersion, Head> = BTreeMap::new();
+        let mut segments: BTreeMap<ObjectName, String> = BTreeMap::new();
+        let mut commits: BTreeMap<ObjectName, String> = BTreeMap::new();
+        let mut seals: Vec<(ObjectName, Seal)> = Vec::new();
+        let read = async |name: ObjectName| (name, self.medium.get(name).await);
+        let reads: Vec<_> = objects.into_iter().map(read).collect();
+        let mut reads = stream::iter(reads).buffered(READS);
+        while let Some((name, read)) = reads.next().await {
+            // Pruned or cleaned up since the listing.
+            let Some(bytes) = read? else { continue };
+            verified.objects += 1;
+            verified.bytes += bytes.len() as u64;
+            let place = self.medium.place(name);
+            let looked = match name {
+                ObjectName::Manifest(version) => decode::<Manifest>("manifest", &place, &bytes).and_then(|manifest| {
+                    if manifest.version != version {
+                        return Err(Error::corrupt(&place, format!("it says it is version {}", manifest.version.0)));
+                    }
+                    manifests.insert(version, Head { manifest, digest: digest(&bytes) });
+                    Ok(())
+                }),
+                ObjectName::Seal(_) => decode::<Seal>("seal", &place, &bytes).map(|seal| seals.push((name, seal))),
+                ObjectName::Segment(..) => {
+                    segments.insert(name, digest(&bytes));
+                    decode_segment(&place, bytes).map(drop)
+                }
+                ObjectName::Commit(..) => {
+                    commits.insert(name, digest(&bytes));
+                    commit_object::decode(&place, bytes).map(drop)
+                }
+                ObjectName::Beat(..) => decode::<AttemptNonce>("beat", &place, &bytes).map(drop),
+                ObjectName::Probe(_) => Ok(()),
+            };
+            if let Err(error) = looked {
+                verified.fault(name, error.what());
+            }
+        }
+        let Some(newest) = manifests.values().next_back() else {
+            verified
+                .faults
+                .push(Fault { object: ObjectName::MANIFESTS.into(), what: "no manifest can be read".into() });
+            return Ok(verified);
+        };
+        let manifest = &newest.manifest;
+        for (name, seal) in &seals {
+            let ObjectName::Seal(id) = *name else { continue };
+            if let Err(error) = seal.check(manifest.store, id, "") {
+                verified.fault(*name, error.what());
+            }
+        }
+        verified.check_chain(&manifests);
+        for segment in &manifest.segments {
+            match segments.get(&segment.name()) {
+                None => verified.fault(segment.name(), "the newest manifest names it, and it is not there"),
+                Some(digest) if *digest != segment.digest => {
+                    verified.fault(segment.name(), "its checksum is not the one in the newest manifest");
+                }
+                Some(_) => {}
+            }
+        }
+        if let Some(intent) = &manifest.commits.open {
+            match commits.get(&intent.name()) {
+                None => verified.fault(intent.name(), "the open intent names it, and it is not there"),
+                Some(digest) if *digest != intent.digest => {
+                    verified.fault(intent.name(), "it is not the one that the open intent names");
+                }
+                Some(_) => {}
+            }
+        }
+        if verified.faults.is_empty() {
+            verified.check_live(Levels::read(&self.medium, manifest).await?);
+        }
+        verified.faults.sort_by(|a, b| a.object.cmp(&b.object));
+        verified.faults.dedup();
+        Ok(verified)
+    }
+}
+
+impl Verified {
+    /// Whether nothing is wrong.
+    pub fn is_sound(&self) -> bool {
+        self.faults.is_empty()
+    }
+
+    fn fault(&mut self, object: ObjectName, what: &str) {
+        self.faults.push(Fault { object: object.to_string(), what: what.to_owned() });
+    }
+
+    /// I8: the chain is one line, as far back as it is kept.
+    fn check_chain(&mut self, manifests: &BTreeMap<ManifestVersion, Head>) {
+        let mut before: Option<&Head> = None;
+        for head in manifests.values() {
+            let name = ObjectName::Manifest(head.manifest.version);
+            if let Some(parent) = before.filter(|p| p.manifest.version.next() == head.manifest.version) {
+                if head.manifest.parent.as_ref() != Some(&parent.digest) {
+                    self.fault(name, "its parent is not the manifest before it");
+                }
+                if head.manifest.epoch < parent.manifest.epoch || head.manifest.store != parent.manifest.store {
+                    self.fault(name, "its epoch or store does not follow from the manifest before it");
+                }
+            }
+            before = Some(head);
+        }
+    }
+
+    /// I5: no part of a file version is covered by two live checkpoints; and every record has its checkpoint.
+    fn check_live(&mut self, data: SegmentData) {
+        let ids: HashSet<_> = data.checkpoints.iter().map(|row| row.id).collect();
+        let orphan = data.files.iter().find(|row| !ids.contains(&row.checkpoint)).map(|row| row.checkpoint);
+        if let Some(id) = orphan {
+            self.faults.push(Fault { object: "segments".into(), what: format!("files of {id} without its record") });
+        }
+        let live = super::Live::new(data);
+        let sources: Vec<String> = live.sources().map(str::to_owned).collect();
+        for source in &sources {
+            for (path, versions) in live.files(source) {
+                for version in versions {
+                    let parts = &version.parts;
+                    let twice = (0..parts.len()).any(|i| parts[..i].iter().any(|(_, p)| p.overlaps(&parts[i].1)));
+                    if twice {
+                        let what = format!("I5: a part of `{path}` of source `{source}` is covered twice");
+                        self.faults.push(Fault { object: "segments".into(), what });
+                    }
+                }
+            }
+        }
+    }
+}
