@@ -207,7 +207,11 @@ fn link_error(target: &std::path::Path, error: io::Error) -> Error {
     match error.raw_os_error().map(rustix::io::Errno::from_raw_os_error) {
         Some(rustix::io::Errno::PERM | rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
             Error::NotSupported {
-                source: format!("no hard links on the file system of {}: {error}", target.display()).into(),
+                source: format!(
+                    "no hard link can be made at {}: the file system has none, or its folder is immutable: {error}",
+                    target.display()
+                )
+                .into(),
             }
         }
         _ => map(target, error),

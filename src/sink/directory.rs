@@ -114,7 +114,11 @@ impl DirectorySink {
         match std::fs::read(&path) {
             Ok(bytes) => decode("binding", &path.display().to_string(), &bytes).map(Some),
             Err(error) if is_absent(&error) => Ok(None),
-            Err(error) => Err(io_error(error, &path)),
+            Err(error) => Err(Error::new(ErrorKind::Unavailable, "the binding of the destination cannot be read")
+                .at(path.display())
+                .safe("nothing was read or written")
+                .way("check its permissions, then run again")
+                .caused_by(error)),
         }
     }
 

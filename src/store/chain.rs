@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 use super::envelope::{decode, digest, encode};
+use super::invariants::may_prune;
 use super::manifest::{Head, Manifest};
 use super::medium::{Created, Medium};
 use super::names::ObjectName;
@@ -151,7 +152,8 @@ impl Chain {
 
     /// Deletes what is older than the newest [`KEPT`] manifests. Failing is harmless: the next append tries again.
     async fn prune(&self, versions: &[ManifestVersion]) {
-        for version in versions.iter().take(versions.len().saturating_sub(KEPT)) {
+        let Some(newest) = versions.last() else { return };
+        for version in versions.iter().filter(|version| may_prune(**version, *newest, KEPT)) {
             if let Err(error) = self.medium.delete(ObjectName::Manifest(*version)).await {
                 tracing::debug!(%error, "an old manifest was not deleted");
                 return;

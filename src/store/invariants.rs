@@ -6,7 +6,7 @@ use super::commit_object::CommitMember;
 use super::live::Live;
 use super::manifest::{Manifest, SegmentRef, TransitionKind};
 use crate::error::{Error, ErrorKind, Result};
-use crate::identity::{Epoch, ManifestVersion};
+use crate::identity::{CheckpointId, Epoch, ManifestVersion};
 
 fn broken(number: &str, what: String) -> Error {
     Error::new(ErrorKind::Corrupt, format!("{number} would be broken: {what}"))
@@ -67,6 +67,18 @@ fn check_commit(old: &Manifest, new: &Manifest) -> Result<()> {
     if legal { Ok(()) } else { Err(broken("I6", format!("{:?} from {before:?} to {after:?}", new.transition))) }
 }
 
+/// I4: whether a loose seal of the name `id` counts while `current` is the newest epoch. Those of older epochs count only
+/// where a segment of the chain holds them; those of newer ones are of a holder whose manifest was not read yet.
+pub fn may_count(id: CheckpointId, current: Epoch) -> bool {
+    id.epoch == current
+}
+
+/// I9: whether the manifest `version` may be deleted once `newest` is the newest: the last `kept` stay, and nothing that a
+/// retained manifest needs is in an older one.
+pub fn may_prune(version: ManifestVersion, newest: ManifestVersion, kept: usize) -> bool {
+    version.0.checked_add(kept as u64).is_some_and(|last| last <= newest.0)
+}
+
 /// I6 and I7: a commit has each checkpoint and each file once (R75), and only checkpoints that count and are in no commit.
 pub fn check_members(live: &Live, members: &[CommitMember]) -> Result<()> {
     let (mut ids, mut names) = (HashSet::new(), HashSet::new());
@@ -91,7 +103,7 @@ pub fn check_members(live: &Live, members: &[CommitMember]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::identity::{AttemptNonce, CheckpointId, InputId, StoreId};
+    use crate::identity::{AttemptNonce, InputId, StoreId};
     use crate::store::seal::{Counts, OutputFile, Seal, SealKind};
     use crate::store::segment::{Event, EventRow};
 
@@ -117,6 +129,19 @@ mod tests {
             live.decide(&seal);
         }
         live
+    }
+
+    #[test]
+    fn i4_only_seals_of_the_newest_epoch_count_loose() {
+        let id = |epoch| CheckpointId::first(Epoch(epoch), InputId(0));
+        assert_eq!([1, 2, 3].map(|epoch| may_count(id(epoch), Epoch(2))), [false, true, false]);
+    }
+
+    #[test]
+    fn i9_the_newest_manifests_stay() {
+        let may = |version, newest| may_prune(ManifestVersion(version), ManifestVersion(newest), 100);
+        assert!(!may(1, 1) && !may(1, 100) && may(1, 101) && !may(2, 101) && !may(7, 3));
+        assert!(!may(u64::MAX, u64::MAX));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use object_store::{ObjectStore, PutMode};
 
 use super::chain::Chain;
 use super::envelope::decode;
+use super::invariants::may_count;
 use super::live::Live;
 use super::manifest::{Head, Manifest};
 use super::medium::{Medium, Patience, StoreRequests, is_definite};
@@ -173,7 +174,7 @@ impl ObjectCheckpointStore {
                 Ok(ObjectName::Seal(id)) => Some(id),
                 _ => None,
             })
-            .filter(|id| id.epoch == epoch && !live.is_decided(*id))
+            .filter(|id| may_count(*id, epoch) && !live.is_decided(*id))
             .collect();
         ids.sort_unstable();
         let reads: Vec<_> = ids.into_iter().map(|id| self.known_or_read(store, id, known.get(&id).cloned())).collect();

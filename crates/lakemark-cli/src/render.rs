@@ -91,6 +91,9 @@ fn outcome_line(report: &RunReport) -> String {
             )
         }
         Outcome::Partial => format!("partial: {tasks}, {rows} ({seconds:.2} s); run again for the rest"),
+        Outcome::Failed if report.tasks.planned > 0 && report.tasks.sealed == report.tasks.planned => {
+            format!("failed: {tasks}, but not committed ({seconds:.2} s); the next run commits them")
+        }
         Outcome::Failed => format!("failed: {tasks}, {rows} ({seconds:.2} s)"),
         Outcome::Busy => "busy: another run holds the store".into(),
         Outcome::Fenced => format!("fenced: another run took over; {tasks}"),
