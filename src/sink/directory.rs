@@ -134,7 +134,9 @@ impl DirectorySink {
 
     /// Nothing but committed output is ever under a destination: another one, with its side folder, cannot be.
     fn check_alone(&self) -> Result<()> {
-        for above in self.path.ancestors().skip(1) {
+        // Through links, as the file system sees it.
+        let real = self.root.resolved().local_path().unwrap_or_else(|| self.path.clone());
+        for above in real.ancestors().skip(1) {
             let mut beside = above.as_os_str().to_owned();
             beside.push(".lakemark/binding.json");
             let inside = above.extension().is_some_and(|e| e == "lakemark") && above.join("binding.json").exists();

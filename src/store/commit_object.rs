@@ -71,7 +71,9 @@ pub(crate) fn decode(place: &str, bytes: Bytes) -> Result<Vec<CommitMember>> {
         let text = |name| column(name)?.as_string_opt::<i32>().ok_or_else(bad_type);
         let number = |name| column(name)?.as_primitive_opt::<UInt64Type>().ok_or_else(bad_type);
         let (ids, names, folders) = (text("checkpoint")?, text("name")?, text("folder")?);
-        let (sizes, rows, uploads) = (number("size")?, number("rows")?, text("upload")?);
+        let (sizes, rows) = (number("size")?, number("rows")?);
+        // Objects of destinations on disks need not have it.
+        let uploads = batch.column_by_name("upload").map(|_| text("upload")).transpose()?;
         for row in 0..batch.num_rows() {
             let checkpoint: CheckpointId = ids.value(row).parse().map_err(|e| damaged(&e))?;
             if members.last().is_none_or(|last| last.checkpoint != checkpoint) {
@@ -83,9 +85,11 @@ pub(crate) fn decode(place: &str, bytes: Bytes) -> Result<Vec<CommitMember>> {
                     folder: folders.value(row).to_owned(),
                     size: sizes.value(row),
                     rows: rows.value(row),
-                    upload: match uploads.is_valid(row) {
-                        true => Some(Upload::from_text(uploads.value(row)).ok_or_else(|| damaged(&"an upload"))?),
-                        false => None,
+                    upload: match uploads.filter(|uploads| uploads.is_valid(row)) {
+                        Some(uploads) => {
+                            Some(Upload::from_text(uploads.value(row)).ok_or_else(|| damaged(&"an upload"))?)
+                        }
+                        None => None,
                     },
                 };
                 output.check(place)?;

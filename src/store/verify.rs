@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use bytes::Bytes;
 use futures::{StreamExt, stream};
 use serde::Serialize;
 
@@ -84,11 +85,11 @@ impl ObjectCheckpointStore {
                 ObjectName::Seal(_) => decode::<Seal>("seal", &place, &bytes).map(|seal| seals.push((name, seal))),
                 ObjectName::Segment(..) => {
                     segments.insert(name, digest(&bytes));
-                    decode_segment(&place, bytes).map(drop)
+                    whole(place, bytes, |place, bytes| decode_segment(place, bytes).map(drop)).await
                 }
                 ObjectName::Commit(..) => {
                     commits.insert(name, digest(&bytes));
-                    commit_object::decode(&place, bytes).map(drop)
+                    whole(place, bytes, |place, bytes| commit_object::decode(place, bytes).map(drop)).await
                 }
                 ObjectName::Beat(..) => decode::<AttemptNonce>("beat", &place, &bytes).map(drop),
                 ObjectName::Probe(_) => Ok(()),
@@ -111,23 +112,12 @@ impl ObjectCheckpointStore {
             }
         }
         verified.check_chain(&manifests);
-        for segment in &manifest.segments {
-            match segments.get(&segment.name()) {
-                None => verified.fault(segment.name(), "the newest manifest names it, and it is not there"),
-                Some(digest) if *digest != segment.digest => {
-                    verified.fault(segment.name(), "its checksum is not the one in the newest manifest");
-                }
-                Some(_) => {}
-            }
+        verified.check_digests(&manifests, &segments, &commits);
+        for segment in manifest.segments.iter().filter(|segment| !segments.contains_key(&segment.name())) {
+            verified.fault(segment.name(), "the newest manifest names it, and it is not there");
         }
-        if let Some(intent) = &manifest.commits.open {
-            match commits.get(&intent.name()) {
-                None => verified.fault(intent.name(), "the open intent names it, and it is not there"),
-                Some(digest) if *digest != intent.digest => {
-                    verified.fault(intent.name(), "it is not the one that the open intent names");
-                }
-                Some(_) => {}
-            }
+        for intent in manifest.commits.open.iter().filter(|intent| !commits.contains_key(&intent.name())) {
+            verified.fault(intent.name(), "the open intent names it, and it is not there");
         }
         if verified.faults.is_empty() {
             verified.check_live(Levels::read(&self.medium, manifest).await?);
@@ -136,6 +126,13 @@ impl ObjectCheckpointStore {
         verified.faults.dedup();
         Ok(verified)
     }
+}
+
+/// Lets `decode` look at `bytes` on a thread of its own: a decoder that panics on damage finds a fault, too.
+async fn whole(place: String, bytes: Bytes, decode: fn(&str, Bytes) -> Result<()>) -> Result<()> {
+    let at = place.clone();
+    let decoded = tokio::task::spawn_blocking(move || decode(&place, bytes)).await;
+    decoded.unwrap_or_else(|_| Err(Error::corrupt(at, "it cannot be decoded: the decoder stopped")))
 }
 
 impl Verified {
@@ -162,6 +159,24 @@ impl Verified {
                 }
             }
             before = Some(head);
+        }
+    }
+
+    /// Whatever a manifest that is kept once named is what it named, also when nothing needs it any more.
+    fn check_digests(
+        &mut self,
+        manifests: &BTreeMap<ManifestVersion, Head>,
+        segments: &BTreeMap<ObjectName, String>,
+        commits: &BTreeMap<ObjectName, String>,
+    ) {
+        for head in manifests.values() {
+            let named = head.manifest.segments.iter().map(|s| (s.name(), &s.digest, segments));
+            let intent = head.manifest.commits.open.iter().map(|i| (i.name(), &i.digest, commits));
+            for (name, digest, found) in named.chain(intent) {
+                if found.get(&name).is_some_and(|is| is != digest) {
+                    self.fault(name, "its checksum is not the one that a manifest names");
+                }
+            }
         }
     }
 

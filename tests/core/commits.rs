@@ -479,10 +479,12 @@ async fn a_folder_that_no_file_system_makes_withdraws_its_files_and_not_the_othe
 #[case::deep_inside("out/a/b")]
 #[case::beside("out.lakemark/inner")]
 #[case::in_staging("out.lakemark/staged/inner")]
+#[case::through_a_link("link/inner")]
 #[tokio::test]
 async fn a_destination_inside_another_one_is_refused(#[case] inner: &str) {
     let site = Site::quick();
     site.begin().await.close().await.unwrap();
+    std::os::unix::fs::symlink(site.at("out.lakemark"), site.at("link")).unwrap();
     let inner = DirectorySink::open("parquet", site.at(inner).to_str().unwrap()).unwrap();
     assert!(refused(&inner, None).await.contains("lies inside"));
     let apart = DirectorySink::open("parquet", site.at("out2").to_str().unwrap()).unwrap();

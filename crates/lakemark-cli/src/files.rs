@@ -7,7 +7,8 @@ use datafusion::arrow::array::{Array, BooleanArray, RecordBatch, StringArray};
 use datafusion::arrow::compute::filter_record_batch;
 use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::arrow::util::pretty::pretty_format_batches;
-use lakemark::{Error, Pattern, Result};
+use lakemark::store::Head;
+use lakemark::{Error, ObjectCheckpointStore, Pattern, Result, Root};
 use lakemark_datafusion::{Outcome, files_batch};
 use parquet::arrow::ArrowWriter;
 use serde_json::{Map, Value, json};
@@ -20,6 +21,9 @@ use crate::{Ended, Failure};
 pub(crate) async fn files(args: &FilesArgs, output: &OutputArgs) -> Ended {
     let pattern = args.glob.as_ref().map(|glob| Pattern::new(glob.clone())).transpose().map_err(Failure::usage)?;
     let (store, view) = open_view(&args.job).await?;
+    if let Some(path) = &args.out {
+        check_apart(path, &store, view.head.as_ref())?;
+    }
     let rows = select(&files_batch(&view)?, args, pattern.as_ref())?;
     let text = if output.json {
         json!({ "store": store.root().to_string(), "files": documents(&rows)? }).to_string()
@@ -46,6 +50,19 @@ pub(crate) async fn files(args: &FilesArgs, output: &OutputArgs) -> Ended {
         }
     }
     Ok(Outcome::Done)
+}
+
+/// A file within a store or a destination would be taken for a part of it.
+fn check_apart(path: &std::path::Path, store: &ObjectCheckpointStore, head: Option<&Head>) -> Result<()> {
+    let to = Root::parse(&path.to_string_lossy())?.resolved();
+    let sink = head.and_then(|head| head.manifest.sink.as_ref()).map(|sink| &sink.root);
+    match [Some(store.root()), sink].into_iter().flatten().find(|root| root.resolved().contains(&to)) {
+        None => Ok(()),
+        Some(root) => Err(Error::refused(format!("the file would be inside {root}"))
+            .at(path.display())
+            .safe("nothing was written")
+            .way("write it somewhere else")),
+    }
 }
 
 fn unwritable(error: impl std::error::Error + Send + Sync + 'static) -> Error {

@@ -388,13 +388,14 @@ impl Reader<'_> {
     fn outputs(&self, row: usize) -> Option<Vec<OutputFile>> {
         let items = self.column("outputs")?.as_list_opt::<i32>()?.value(row);
         let items = items.as_struct_opt()?;
-        let (names, folders) = (items.column(0).as_string_opt::<i32>()?, items.column(1).as_string_opt::<i32>()?);
-        let sizes = items.column(2).as_primitive_opt::<UInt64Type>()?;
-        let rows = items.column(3).as_primitive_opt::<UInt64Type>()?;
-        let uploads = items.column(4).as_string_opt::<i32>()?;
-        let upload = |i| match uploads.is_valid(i) {
-            true => Upload::from_text(uploads.value(i)).map(Some),
-            false => Some(None),
+        let text = |name| items.column_by_name(name)?.as_string_opt::<i32>();
+        let number = |name| items.column_by_name(name)?.as_primitive_opt::<UInt64Type>();
+        let (names, folders, sizes, rows) = (text("name")?, text("folder")?, number("size")?, number("rows")?);
+        // Segments of destinations on disks need not have it.
+        let uploads = text("upload");
+        let upload = |i| match uploads.filter(|uploads| uploads.is_valid(i)) {
+            Some(uploads) => Upload::from_text(uploads.value(i)).map(Some),
+            None => Some(None),
         };
         let output = |i| {
             Some(OutputFile {
@@ -491,6 +492,40 @@ mod tests {
         let data = sample();
         assert_eq!(decode("x", encode(&data).unwrap()).unwrap(), data);
         assert_eq!(decode("x", encode(&SegmentData::default()).unwrap()).unwrap(), SegmentData::default());
+    }
+
+    /// As segments were before output could wait on object stores.
+    #[test]
+    fn a_segment_without_uploads_is_read() {
+        let mut data = sample();
+        data.checkpoints[0].outputs[0].upload = None;
+        let reader = ParquetRecordBatchReaderBuilder::try_new(encode(&data).unwrap()).unwrap().build().unwrap();
+        let mut bytes = Vec::new();
+        for batch in reader {
+            let batch = batch.unwrap();
+            let at = batch.schema().index_of("outputs").unwrap();
+            let list = batch.column(at).as_list::<i32>();
+            let four = list.values().as_struct();
+            let fields: Vec<_> = four.fields().iter().take(4).cloned().collect();
+            let columns = four.columns()[..4].to_vec();
+            let four = arrow_array::StructArray::new(fields.clone().into(), columns, four.nulls().cloned());
+            let item = Arc::new(Field::new("item", DataType::Struct(fields.into()), true));
+            let old = arrow_array::ListArray::new(
+                Arc::clone(&item),
+                list.offsets().clone(),
+                Arc::new(four),
+                list.nulls().cloned(),
+            );
+            let mut columns = batch.columns().to_vec();
+            columns[at] = Arc::new(old);
+            let mut all: Vec<_> = batch.schema().fields().iter().cloned().collect();
+            all[at] = Arc::new(Field::new("outputs", DataType::List(item), true));
+            let batch = RecordBatch::try_new(Arc::new(Schema::new(all)), columns).unwrap();
+            let mut writer = ArrowWriter::try_new(&mut bytes, batch.schema(), None).unwrap();
+            writer.write(&batch).unwrap();
+            writer.close().unwrap();
+        }
+        assert_eq!(decode("x", bytes.into()).unwrap(), data);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use lakemark::{Error, Result};
 
 use super::env::Env;
-use super::tree::{Item, flag_list, flag_text, flag_value, put, remove, sources, steps};
+use super::tree::{Item, Value, flag_list, flag_text, flag_value, put, remove, sources, steps};
 use crate::args::JobFlags;
 
 /// Puts `flags` over `job`. `--set` comes last: it wins over the flags that have a name.
@@ -86,9 +86,16 @@ fn set_the_source(job: &mut Item, flags: &JobFlags, env: Env<'_>) -> Result<()> 
     Ok(())
 }
 
+fn is_lookup(source: &Item) -> bool {
+    let Value::Table(table) = &source.value else { return false };
+    matches!(table.get("role").map(|role| &role.value), Some(Value::Text(role)) if role == "lookup")
+}
+
 fn the_source<'a>(job: &'a mut Item, flag: &str, key: &str) -> Result<&'a mut Item> {
-    match sources(job)?.as_mut_slice() {
-        [source] => Ok(source),
+    // A lookup cannot have these keys: only the tracked ones compete.
+    let mut tracked: Vec<&mut Item> = sources(job)?.iter_mut().filter(|source| !is_lookup(source)).collect();
+    match tracked.as_mut_slice() {
+        [_] => tracked.pop().ok_or_else(|| Error::invalid("there is no source to apply it to")),
         [] => Err(Error::invalid("there is no source to apply it to").at(place(flag)).way("add --source NAME=URL")),
         several => {
             let names: Vec<_> = several.iter().filter_map(|source| source.name()).collect();

@@ -452,6 +452,13 @@ fn options_of_object_stores_on_a_disk_are_without_effect(#[case] set: &str, #[ca
 }
 
 #[test]
+fn flags_of_the_one_source_pass_lookups_by() {
+    let lookup = ["--source", "dim=/dim", "--set", "source.dim.role=lookup", "--on-moved", "accept"];
+    let job = job(SMALLEST, &lookup).unwrap();
+    assert_eq!((job.sources[0].on_moved, job.sources[1].on_moved), (OnMoved::Accept, OnMoved::Fail));
+}
+
+#[test]
 fn several_tracked_sources_need_a_query() {
     let more = ["--source", "more=/more"];
     assert!(message(job(SMALLEST, &more)).starts_with("`transform.sql` is missing"));

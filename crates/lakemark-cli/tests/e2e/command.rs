@@ -161,6 +161,12 @@ fn files_are_listed_one_row_each() {
     let file = std::fs::File::open(&parquet).unwrap();
     let reader = parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder::try_new(file).unwrap();
     assert_eq!(reader.metadata().file_metadata().num_rows(), 6);
+    for inside in [scene.store().join("manifests/00000000000000000001.json"), scene.out().join("f.csv")] {
+        let before = std::fs::read(&inside).ok();
+        let out = command().arg("files").arg(&job).args(["--as", "csv", "--out"]).arg(&inside).output().unwrap();
+        assert_eq!(out.status.code(), Some(5), "{}", String::from_utf8_lossy(&out.stderr));
+        assert_eq!(std::fs::read(&inside).ok(), before);
+    }
     let wrong = command().arg("files").arg(&job).args(["--as", "parquet"]).output().unwrap();
     assert_eq!(wrong.status.code(), Some(2));
 }

@@ -120,6 +120,9 @@ fn panic_text(panic: Box<dyn std::any::Any + Send>) -> String {
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
 }
 
+/// How many files may change under one task before it counts as failing.
+const CHANGES: u32 = 1_000;
+
 /// One task, attempt after attempt.
 async fn run_task(
     seal: Arc<SealExec>,
@@ -130,6 +133,7 @@ async fn run_task(
 ) -> Result<TaskDone> {
     let mut pause = Duration::from_millis(200);
     let mut left = options.retries;
+    let mut changes = 0;
     loop {
         let outcome = match options.task_timeout {
             Some(limit) => match timed(limit, &seal, partition, input, &context).await {
@@ -141,6 +145,11 @@ async fn run_task(
             None => attempt(&seal, partition, input, &context).await,
         };
         match outcome {
+            // The next attempt leaves the file out, so that each is found once: no retry is used up by it.
+            Err(error) if error.kind() == ErrorKind::ChangedSincePlanning && changes < CHANGES => {
+                tracing::debug!(%error, "a task is begun anew without a file that changed");
+                changes += 1;
+            }
             Err(error) if left > 0 && error.kind().is_retryable() => {
                 tracing::warn!(%error, left, "a task is tried again");
                 left -= 1;
