@@ -453,8 +453,8 @@ fn options_of_object_stores_on_a_disk_are_without_effect(#[case] set: &str, #[ca
 
 #[test]
 fn flags_of_the_one_source_pass_lookups_by() {
-    let lookup = ["--source", "dim=/dim", "--set", "source.dim.role=lookup", "--on-moved", "accept"];
-    let job = job(SMALLEST, &lookup).unwrap();
+    let file = format!("{SMALLEST}\n[[source]]\nname = \"dim\"\nurl = \"/dim\"\nrole = \"lookup\"\n");
+    let job = job(&file, &["--on-moved", "accept"]).unwrap();
     assert_eq!((job.sources[0].on_moved, job.sources[1].on_moved), (OnMoved::Accept, OnMoved::Fail));
 }
 
