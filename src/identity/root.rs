@@ -91,7 +91,14 @@ impl Root {
     pub fn parse(text: &str) -> Result<Self> {
         match split_scheme(text) {
             Some((scheme, rest)) => Self::parse_url(text, scheme, rest),
-            None => Self::of_path(text),
+            None => match text.split_once(":/").and_then(|(scheme, _)| Class::of(scheme)) {
+                // It would be a folder called `s3:`, and the output far from where it was meant to be.
+                Some(class) if class != Class::File => Err(Error::invalid("a URL has two slashes after its scheme")
+                    .at(text)
+                    .way(format!("{}://bucket/prefix", class.as_str()))
+                    .way("write `./` before it for a local name like this")),
+                _ => Self::of_path(text),
+            },
         }
     }
 
@@ -395,6 +402,14 @@ mod tests {
     }
 
     #[test]
+    fn a_url_with_one_slash_is_no_folder() {
+        for text in ["s3:/bucket/out", "S3:/b", "gs:/b/x", "az:/c/x", "memory:/x"] {
+            assert!(Root::parse(text).unwrap_err().what().contains("two slashes"), "{text}");
+        }
+        assert!(root("./s3:/bucket").is_local() && root("c:/x").is_local());
+    }
+
+    #[test]
     fn what_cannot_be_a_root_is_refused() {
         for bad in [
             "",
@@ -420,7 +435,7 @@ mod tests {
     fn relative_paths_are_below_the_current_directory() {
         let here = std::env::current_dir().unwrap();
         assert_eq!(root("./a/../b").local_path(), Some(here.join("b")));
-        assert_eq!(root("s3:/a").local_path(), Some(here.join("s3:/a")));
+        assert_eq!(root("./s3:/a").local_path(), Some(here.join("s3:/a")));
     }
 
     #[test]

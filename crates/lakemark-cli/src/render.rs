@@ -156,4 +156,7 @@ pub(crate) fn plan(plan: &Plan) {
         line(&format!("  ... and {} more", plan.files.len() - SHOWN));
     }
     line(&format!("{} tasks planned", plan.report.tasks.planned));
+    if plan.report.tasks.planned == 0 && plan.report.outcome == Outcome::Done {
+        line("the next run finishes and commits what earlier runs had begun");
+    }
 }
