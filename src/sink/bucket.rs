@@ -172,11 +172,11 @@ fn exact_key(text: &str, root: &Root) -> Result<Path> {
     if key.as_ref() == text { Ok(key) } else { Err(bad()) }
 }
 
-/// Whether the upload is not there any more: expired, aborted, or completed.
+/// Whether the answer names the upload itself as what is not there: expired, aborted, or completed. A 404 alone can be of a
+/// missing bucket, or of something between here and the provider, and decides nothing.
 fn is_gone(error: &object_store::Error) -> bool {
     let text = format!("{error:?}");
-    matches!(error, object_store::Error::NotFound { .. })
-        || ["NoSuchUpload", "InvalidBlockList", "UploadNotFound", "status: 404"].iter().any(|code| text.contains(code))
+    ["NoSuchUpload", "InvalidBlockList", "UploadNotFound"].iter().any(|code| text.contains(code))
 }
 
 #[async_trait]

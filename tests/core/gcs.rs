@@ -258,7 +258,10 @@ impl State {
         match self.uploads.get(upload) {
             Some(parts) if parts.len() == named => {}
             Some(_) => return Answer::new("400 Bad Request"),
-            None => return Answer::new("404 Not Found"),
+            None => {
+                let body = "<Error><Code>NoSuchUpload</Code></Error>".into();
+                return Answer { status: "404 Not Found", ..Answer::xml(body) };
+            }
         }
         let parts = self.uploads.remove(upload).unwrap_or_default();
         let generation = self.put(path, parts.into_values().flatten().collect());
