@@ -42,6 +42,7 @@ const azurite = spawn(process.execPath, [program, ...options, "--skipApiVersionC
 });
 const end = () => azurite.kill("SIGKILL");
 process.on("exit", end);
+for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"]) process.on(signal, () => process.exit(1));
 azurite.on("exit", (code) => process.exit(code ?? 1));
 const endpoint = `http://127.0.0.1:${port}/${ACCOUNT}`;
 for (let left = 150; ; left--) {
