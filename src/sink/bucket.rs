@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures::{StreamExt, TryStreamExt, stream};
-use object_store::multipart::{MultipartStore, PartId};
+use object_store::multipart::PartId;
 use object_store::path::Path;
 use object_store::{ObjectStoreExt, PutMode};
 use tokio::task::JoinHandle;
@@ -19,7 +19,7 @@ use super::{Fitness, Sink};
 use crate::error::{Error, ErrorKind, Result};
 use crate::identity::{Root, StoreId};
 use crate::steps::reach;
-use crate::storage::{Bucket, StorageOptions};
+use crate::storage::{Bucket, StorageOptions, exact_key};
 use crate::store::envelope::{decode, encode};
 use crate::store::{Binding, Expected, OutputFile, Upload};
 
@@ -68,11 +68,15 @@ impl BucketSink {
 
     /// The key of the raw `path` below the root. Never re-encoded.
     fn key(&self, path: &str) -> Result<Path> {
-        exact_key(&format!("{}/{path}", self.root.prefix()), &self.root)
+        self.exact_key(&format!("{}/{path}", self.root.prefix()))
+    }
+
+    fn exact_key(&self, text: &str) -> Result<Path> {
+        exact_key(text, || Error::invalid(format!("`{text}` cannot be a key of an object store")).at(&self.root))
     }
 
     fn binding_key(&self) -> Result<Path> {
-        exact_key(&format!("{}.lakemark/binding.json", self.root.prefix()), &self.root)
+        self.exact_key(&format!("{}.lakemark/binding.json", self.root.prefix()))
     }
 
     fn unanswered(&self, path: &str, error: object_store::Error) -> Error {
@@ -115,7 +119,7 @@ impl BucketSink {
             let above = segments[..end].join("/");
             let inside = above.ends_with(".lakemark").then(|| format!("{above}/binding.json"));
             for binding in [Some(format!("{above}.lakemark/binding.json")), inside].into_iter().flatten() {
-                if self.read_binding(&exact_key(&binding, &self.root)?).await?.is_some() {
+                if self.read_binding(&self.exact_key(&binding)?).await?.is_some() {
                     return Err(Error::refused(format!(
                         "the destination lies inside `{above}`, which is another store's destination or beside one"
                     ))
@@ -165,13 +169,6 @@ impl BucketSink {
     }
 }
 
-/// A key with exactly this text.
-fn exact_key(text: &str, root: &Root) -> Result<Path> {
-    let bad = || Error::invalid(format!("`{text}` cannot be a key of an object store")).at(root);
-    let key = Path::parse(text).map_err(|e| bad().caused_by(e))?;
-    if key.as_ref() == text { Ok(key) } else { Err(bad()) }
-}
-
 /// Whether the answer names the upload itself as what is not there: expired, aborted, or completed. A 404 alone can be of a
 /// missing bucket, or of something between here and the provider, and decides nothing.
 fn is_gone(error: &object_store::Error) -> bool {
@@ -192,7 +189,7 @@ impl Sink for BucketSink {
         if bound.is_none() {
             self.check_alone().await?;
         }
-        let prefix = exact_key(self.root.prefix(), &self.root)?;
+        let prefix = self.exact_key(self.root.prefix())?;
         let objects: Vec<_> =
             self.bucket.objects.list(Some(&prefix)).try_collect().await.map_err(|e| self.unanswered("", e))?;
         let below = |key: &Path| key.as_ref().strip_prefix(self.root.prefix())?.strip_prefix('/').map(str::to_owned);
@@ -349,7 +346,7 @@ impl UploadingFile {
         let (uploads, key, id) = (Arc::clone(&upload.sink.bucket.uploads), upload.key.clone(), upload.id.clone());
         let part = upload.given;
         upload.given += 1;
-        self.sent.push(tokio::spawn(async move { put_part(&*uploads, &key, &id, part, bytes).await }));
+        self.sent.push(tokio::spawn(async move { uploads.put_part(&key, &id, part, bytes.into()).await }));
     }
 
     /// Waits until at most `most` parts are on their way.
@@ -367,16 +364,6 @@ impl UploadingFile {
         }
         Ok(())
     }
-}
-
-async fn put_part(
-    uploads: &dyn MultipartStore,
-    key: &Path,
-    id: &String,
-    part: usize,
-    bytes: Vec<u8>,
-) -> object_store::Result<PartId> {
-    uploads.put_part(key, id, part, bytes.into()).await
 }
 
 impl Write for UploadingFile {

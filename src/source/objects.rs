@@ -11,6 +11,7 @@ use super::listing::{Found, is_hidden};
 use super::select::Select;
 use crate::error::{Error, ErrorKind, Result};
 use crate::identity::{FileVersion, Root};
+use crate::storage::exact_key;
 
 /// How many prefixes are listed at a time.
 const FAN_OUT: usize = 16;
@@ -112,8 +113,7 @@ pub(super) fn key(root: &Root, relative: &str) -> Result<Option<Path>> {
     let bad = || {
         Error::invalid("the path cannot be read through object_store").at(root.place(relative)).way("rename the object")
     };
-    let key = Path::parse(&raw).map_err(|e| bad().caused_by(e))?;
-    if key.as_ref() == raw { Ok(Some(key)) } else { Err(bad()) }
+    exact_key(&raw, bad).map(Some)
 }
 
 fn relative<'a>(root: &Root, key: &'a Path) -> Option<&'a str> {

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 use std::fmt;
+#[cfg(any(feature = "aws", feature = "azure", feature = "gcp"))]
+use std::str::FromStr;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -80,13 +82,15 @@ impl Bucket {
             return Ok(Arc::clone(&self.objects));
         }
         let bad = || Error::invalid("the prefix cannot be a key of an object store").at(root).way("use another prefix");
-        let prefix = Path::parse(root.prefix()).map_err(|e| bad().caused_by(e))?;
-        if prefix.as_ref() == root.prefix() {
-            Ok(Arc::new(PrefixStore::new(Arc::clone(&self.objects), prefix)))
-        } else {
-            Err(bad())
-        }
+        let prefix = exact_key(root.prefix(), bad)?;
+        Ok(Arc::new(PrefixStore::new(Arc::clone(&self.objects), prefix)))
     }
+}
+
+/// The key with exactly this text: never re-encoded, never cleaned up into another one. `bad` says what cannot be a key.
+pub(crate) fn exact_key(text: &str, bad: impl Fn() -> Error) -> Result<Path> {
+    let key = Path::parse(text).map_err(|e| bad().caused_by(e))?;
+    if key.as_ref() == text { Ok(key) } else { Err(bad()) }
 }
 
 /// A request is repeated a few times by the client; what then fails is repeated by who asked, within its own budget.
@@ -109,6 +113,25 @@ fn unusable(root: &Root, error: object_store::Error) -> Error {
         .caused_by(error)
 }
 
+/// Gives `builder` each option `with` its key; one that says another `place` than the URL is refused.
+#[cfg(any(feature = "aws", feature = "azure", feature = "gcp"))]
+fn apply<B, K: FromStr>(
+    root: &Root,
+    options: &StorageOptions,
+    place: &str,
+    builder: B,
+    is_elsewhere: impl Fn(&K, &str) -> bool,
+    with: impl Fn(B, K, &str) -> B,
+) -> Result<B> {
+    options.iter().try_fold(builder, |builder, (key, value)| {
+        let known: K = key.to_ascii_lowercase().parse().map_err(|_| unknown_key(root, key))?;
+        if is_elsewhere(&known, value) {
+            return Err(Error::invalid(format!("`{key}` names another {place} than the URL")).at(root));
+        }
+        Ok(with(builder, known, value))
+    })
+}
+
 #[cfg(any(not(feature = "aws"), not(feature = "azure"), not(feature = "gcp")))]
 fn left_out(root: &Root, feature: &str) -> Error {
     Error::new(ErrorKind::Unsupported, format!("this build has no support for {}", root.scheme()))
@@ -120,15 +143,12 @@ fn left_out(root: &Root, feature: &str) -> Error {
 fn s3(root: &Root, options: &StorageOptions) -> Result<Bucket> {
     use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
     let bucket = root.bucket().unwrap_or_default();
-    let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket).with_retry(retry());
-    for (key, value) in options.iter() {
-        let known: AmazonS3ConfigKey = key.to_ascii_lowercase().parse().map_err(|_| unknown_key(root, key))?;
-        if known == AmazonS3ConfigKey::Bucket && value != bucket {
-            return Err(Error::invalid(format!("`{key}` names another bucket than the URL")).at(root));
-        }
-        builder = builder.with_config(known, value);
-    }
-    builder.build().map(Bucket::of).map_err(|e| unusable(root, e))
+    let builder = AmazonS3Builder::from_env().with_bucket_name(bucket).with_retry(retry());
+    let is_elsewhere = |key: &AmazonS3ConfigKey, value: &str| *key == AmazonS3ConfigKey::Bucket && value != bucket;
+    apply(root, options, "bucket", builder, is_elsewhere, |builder, key, value| builder.with_config(key, value))?
+        .build()
+        .map(Bucket::of)
+        .map_err(|e| unusable(root, e))
 }
 
 #[cfg(not(feature = "aws"))]
@@ -140,15 +160,12 @@ fn s3(root: &Root, _: &StorageOptions) -> Result<Bucket> {
 fn gs(root: &Root, options: &StorageOptions) -> Result<Bucket> {
     use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
     let bucket = root.bucket().unwrap_or_default();
-    let mut builder = GoogleCloudStorageBuilder::from_env().with_bucket_name(bucket).with_retry(retry());
-    for (key, value) in options.iter() {
-        let known: GoogleConfigKey = key.to_ascii_lowercase().parse().map_err(|_| unknown_key(root, key))?;
-        if known == GoogleConfigKey::Bucket && value != bucket {
-            return Err(Error::invalid(format!("`{key}` names another bucket than the URL")).at(root));
-        }
-        builder = builder.with_config(known, value);
-    }
-    builder.build().map(Bucket::of).map_err(|e| unusable(root, e))
+    let builder = GoogleCloudStorageBuilder::from_env().with_bucket_name(bucket).with_retry(retry());
+    let is_elsewhere = |key: &GoogleConfigKey, value: &str| *key == GoogleConfigKey::Bucket && value != bucket;
+    apply(root, options, "bucket", builder, is_elsewhere, |builder, key, value| builder.with_config(key, value))?
+        .build()
+        .map(Bucket::of)
+        .map_err(|e| unusable(root, e))
 }
 
 #[cfg(not(feature = "gcp"))]
@@ -164,19 +181,15 @@ fn az(root: &Root, options: &StorageOptions) -> Result<Bucket> {
     if let Some(account) = root.account() {
         builder = builder.with_account(account);
     }
-    for (key, value) in options.iter() {
-        let known: AzureConfigKey = key.to_ascii_lowercase().parse().map_err(|_| unknown_key(root, key))?;
-        let other = match known {
-            AzureConfigKey::ContainerName => value != container,
-            AzureConfigKey::AccountName => root.account().is_some_and(|account| value != account),
-            _ => false,
-        };
-        if other {
-            return Err(Error::invalid(format!("`{key}` names another place than the URL")).at(root));
-        }
-        builder = builder.with_config(known, value);
-    }
-    builder.build().map(Bucket::of).map_err(|e| unusable(root, e))
+    let is_elsewhere = |key: &AzureConfigKey, value: &str| match key {
+        AzureConfigKey::ContainerName => value != container,
+        AzureConfigKey::AccountName => root.account().is_some_and(|account| value != account),
+        _ => false,
+    };
+    apply(root, options, "place", builder, is_elsewhere, |builder, key, value| builder.with_config(key, value))?
+        .build()
+        .map(Bucket::of)
+        .map_err(|e| unusable(root, e))
 }
 
 #[cfg(not(feature = "azure"))]

@@ -4,4 +4,5 @@ mod connect;
 mod options;
 
 pub use connect::Bucket;
+pub(crate) use connect::exact_key;
 pub use options::StorageOptions;

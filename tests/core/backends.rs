@@ -14,6 +14,7 @@ use object_store::path::Path;
 use object_store::{ObjectStoreExt, PutMode, PutOptions};
 use rstest::rstest;
 
+use crate::commits::{Dies, DyingSink};
 use crate::gcs::Gcs;
 use crate::harness::{IMPATIENT, names, next, seal, seen_done, takeover, whole};
 use crate::lake::parquet;
@@ -360,8 +361,8 @@ async fn an_open_intent_is_rolled_forward_and_lost_uploads_are_withdrawn(
     let (a, b) = (place.work(&run, "a", 10).await, place.work(&run, "b", 12).await);
     {
         // The intent is durable, one of its files is visible, and the driver is gone.
-        let stopped = Stopped(place.sink.clone());
-        assert!(run.commit(Some(&stopped)).await.is_err());
+        let dying = DyingSink(place.sink.clone(), Dies::BeforePublish);
+        assert!(run.commit(Some(&dying)).await.is_err());
         drop(run);
     }
     assert!(place.sink.publish(std::slice::from_ref(&a)).await.unwrap().is_empty());
@@ -398,31 +399,4 @@ async fn an_open_intent_is_rolled_forward_and_lost_uploads_are_withdrawn(
     assert_eq!(place.visible().await, [('a', 10), ('b', 12)]);
     assert_eq!(seen_done(&place.store()).await, ["a", "b"]);
     place.sink.check(place.store().read().await.unwrap().expected().as_ref()).await.unwrap();
-}
-
-/// Stops before anything is visible.
-#[derive(Debug)]
-struct Stopped(BucketSink);
-
-#[async_trait::async_trait]
-impl Sink for Stopped {
-    fn binding(&self) -> lakemark::Binding {
-        self.0.binding()
-    }
-
-    async fn check(&self, expected: Option<&lakemark::Expected>) -> lakemark::Result<()> {
-        self.0.check(expected).await
-    }
-
-    async fn bind(&self, store: lakemark::StoreId) -> lakemark::Result<()> {
-        self.0.bind(store).await
-    }
-
-    async fn fitness(&self, file: &OutputFile) -> lakemark::Result<lakemark::Fitness> {
-        self.0.fitness(file).await
-    }
-
-    async fn publish(&self, _: &[OutputFile]) -> lakemark::Result<Vec<String>> {
-        Err(lakemark::Error::invalid("stopped"))
-    }
 }

@@ -25,7 +25,7 @@ fn totals(committed: &[Committed]) -> (u64, u64, u64) {
 
 /// Where a driver dies inside a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Dies {
+pub enum Dies {
     /// The intent is durable, nothing is visible.
     BeforePublish,
     /// Everything is visible, `done` is not written.
@@ -34,11 +34,12 @@ enum Dies {
     After(usize),
 }
 
+/// A sink whose driver dies within a commit.
 #[derive(Debug)]
-struct DyingSink(DirectorySink, Dies);
+pub struct DyingSink<S>(pub S, pub Dies);
 
 #[async_trait]
-impl Sink for DyingSink {
+impl<S: Sink> Sink for DyingSink<S> {
     fn binding(&self) -> Binding {
         self.0.binding()
     }

@@ -137,11 +137,11 @@ impl LakemarkExt for SessionContext {
     }
 
     async fn write_sealed(&self, checkpoints: &Checkpoints, query: DataFrame, output: Output) -> Result<RunReport> {
-        finished(self.run_job(checkpoints, query, Some(output), Arc::new(()), StopSignal::never()).await)
+        SealedExt::write_sealed(query, checkpoints, output).await
     }
 
     async fn run_sealed(&self, checkpoints: &Checkpoints, query: DataFrame) -> Result<RunReport> {
-        finished(self.run_job(checkpoints, query, None, Arc::new(()), StopSignal::never()).await)
+        SealedExt::run_sealed(query, checkpoints).await
     }
 
     async fn run_job(

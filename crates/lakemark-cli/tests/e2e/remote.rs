@@ -5,6 +5,7 @@ use object_store::ObjectStoreExt;
 use object_store::path::Path;
 use rstest::rstest;
 
+use super::output::files_below;
 use super::scene::Scene;
 
 /// A prefix of a test server that nobody used, and how it is reached.
@@ -14,18 +15,28 @@ fn fresh(server: &str) -> (String, Vec<(&'static str, String)>) {
         .unwrap_or_else(|_| panic!("{server} is not set: run `cargo xtask test`, which starts the servers"));
     let (scheme, keys) = match server {
         "LAKEMARK_TEST_S3" => {
-            ("s3", [("access_key_id", "test"), ("secret_access_key", "test"), ("region", "us-east-1")])
+            ("s3", vec![("access_key_id", "test"), ("secret_access_key", "test"), ("region", "us-east-1")])
         }
         _ => {
             // Azurite's own, published key.
             const KEY: &str =
                 "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
-            ("az", [("account_name", "devstoreaccount1"), ("account_key", KEY), ("use_fabric_endpoint", "false")])
+            ("az", vec![("account_name", "devstoreaccount1"), ("account_key", KEY)])
         }
     };
-    let mut options: Vec<_> = keys.map(|(key, value)| (key, value.to_owned())).to_vec();
+    let mut options: Vec<_> = keys.into_iter().map(|(key, value)| (key, value.to_owned())).collect();
     options.extend([("allow_http", "true".to_owned()), ("endpoint", endpoint)]);
     (format!("{scheme}://lakemark/{unique}"), options)
+}
+
+/// A small scene whose lake is below `url`; and `options` as the job writes them.
+fn remote(url: &str, options: &[(&'static str, String)]) -> (Scene, String) {
+    let mut scene = Scene::small();
+    upload(&scene, &format!("{url}/lake"), options, None);
+    let toml: Vec<String> = options.iter().map(|(key, value)| format!("{key} = {value:?}")).collect();
+    let toml = format!("{{ {} }}", toml.join(", "));
+    scene.set("source.url", format!("\"{url}/lake\"")).set("source.storage_options", toml.clone());
+    (scene, toml)
 }
 
 /// Puts the files of the scene's lake below `url`.
@@ -48,11 +59,7 @@ fn a_lake_and_a_store_on_an_object_store_are_exact_over_crashes(
     #[values("LAKEMARK_TEST_S3", "LAKEMARK_TEST_AZURE")] server: &str,
 ) {
     let (url, options) = fresh(server);
-    let mut scene = Scene::small();
-    upload(&scene, &format!("{url}/lake"), &options, None);
-    let toml: Vec<String> = options.iter().map(|(key, value)| format!("{key} = {value:?}")).collect();
-    let toml = format!("{{ {} }}", toml.join(", "));
-    scene.set("source.url", format!("\"{url}/lake\"")).set("source.storage_options", toml.clone());
+    let (mut scene, toml) = remote(&url, &options);
     scene.set("store", format!("\"{url}/store\"")).set("sink.storage_options", toml);
     scene.run(&["--max-tasks", "4"]).expect(3, "partial");
     scene.assert_part();
@@ -108,11 +115,7 @@ fn everything_on_an_object_store_is_exact_over_crashes(
     #[values("LAKEMARK_TEST_S3", "LAKEMARK_TEST_AZURE")] server: &str,
 ) {
     let (url, options) = fresh(server);
-    let mut scene = Scene::small();
-    upload(&scene, &format!("{url}/lake"), &options, None);
-    let toml: Vec<String> = options.iter().map(|(key, value)| format!("{key} = {value:?}")).collect();
-    let toml = format!("{{ {} }}", toml.join(", "));
-    scene.set("source.url", format!("\"{url}/lake\"")).set("source.storage_options", toml.clone());
+    let (mut scene, toml) = remote(&url, &options);
     scene.set("sink.url", format!("\"{url}/out\"")).set("sink.storage_options", toml);
     let out = format!("{url}/out");
     scene.run(&["--max-tasks", "3"]).expect(3, "partial");
@@ -152,24 +155,15 @@ fn credentials_are_never_shown_nor_stored() {
     let (url, mut options) = fresh("LAKEMARK_TEST_S3");
     options.retain(|(key, _)| *key != "secret_access_key");
     options.push(("secret_access_key", "hunter2".to_owned()));
-    let mut scene = Scene::small();
-    upload(&scene, &format!("{url}/lake"), &options, None);
-    let toml: Vec<String> = options.iter().map(|(key, value)| format!("{key} = {value:?}")).collect();
-    let toml = format!("{{ {} }}", toml.join(", "));
-    scene.set("source.url", format!("\"{url}/lake\"")).set("source.storage_options", toml);
+    let (mut scene, _) = remote(&url, &options);
     let ran = scene.run(&["-vv"]).done();
     assert!(!ran.to_string().contains("hunter2"), "{ran}");
     scene.set("source.url", format!("\"{url}/nothing\""));
     let failed = scene.run(&[]);
     assert_ne!(failed.code, 0);
     assert!(!failed.to_string().contains("hunter2"), "{failed}");
-    for file in walk(&scene.path("out.lakemark")) {
+    for (file, _) in files_below(&scene.path("out.lakemark")) {
         let bytes = std::fs::read(&file).unwrap();
         assert!(!bytes.windows(7).any(|w| w == b"hunter2"), "{}", file.display());
     }
-}
-
-fn walk(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
-    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    entries.flat_map(|path| if path.is_dir() { walk(&path) } else { vec![path] }).collect()
 }
