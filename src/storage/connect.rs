@@ -2,16 +2,13 @@
 
 use std::collections::HashMap;
 use std::fmt;
-#[cfg(any(feature = "aws", feature = "azure", feature = "gcp"))]
-use std::str::FromStr;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
-use std::time::Duration;
 
+use object_store::ObjectStore;
 use object_store::memory::InMemory;
 use object_store::multipart::MultipartStore;
 use object_store::path::Path;
 use object_store::prefix::PrefixStore;
-use object_store::{ObjectStore, RetryConfig};
 
 use super::options::StorageOptions;
 use crate::error::{Error, ErrorKind, Result};
@@ -53,24 +50,29 @@ impl Bucket {
         }
         match root.scheme() {
             "memory" => Ok(Self::memory(root)),
-            "s3" => s3(root, options),
-            "gs" => gs(root, options),
-            "az" => az(root, options),
+            #[cfg(feature = "aws")]
+            "s3" => super::cloud::s3(root, options),
+            #[cfg(not(feature = "aws"))]
+            "s3" => Err(left_out(root, "aws")),
+            #[cfg(feature = "gcp")]
+            "gs" => super::cloud::gs(root, options),
+            #[cfg(not(feature = "gcp"))]
+            "gs" => Err(left_out(root, "gcp")),
+            #[cfg(feature = "azure")]
+            "az" => super::cloud::az(root, options),
+            #[cfg(not(feature = "azure"))]
+            "az" => Err(left_out(root, "azure")),
             _ => Err(Error::new(ErrorKind::Unsupported, format!("{root} is not on an object store")).at(root)),
         }
     }
 
-    fn of<S: ObjectStore + MultipartStore>(store: S) -> Self {
-        Self::shared(Arc::new(store))
-    }
-
-    fn shared<S: ObjectStore + MultipartStore>(store: Arc<S>) -> Self {
+    pub(super) fn of<S: ObjectStore + MultipartStore>(store: Arc<S>) -> Self {
         Self { objects: Arc::clone(&store) as Arc<dyn ObjectStore>, uploads: store }
     }
 
     fn memory(root: &Root) -> Self {
         let mut buckets = MEMORY.lock().unwrap_or_else(PoisonError::into_inner);
-        Self::shared(Arc::clone(buckets.entry(root.bucket().unwrap_or_default().to_owned()).or_default()))
+        Self::of(Arc::clone(buckets.entry(root.bucket().unwrap_or_default().to_owned()).or_default()))
     }
 
     /// The objects below the prefix of `root`, by their keys relative to it.
@@ -93,108 +95,11 @@ pub(crate) fn exact_key(text: &str, bad: impl Fn() -> Error) -> Result<Path> {
     if key.as_ref() == text { Ok(key) } else { Err(bad()) }
 }
 
-/// A request is repeated a few times by the client; what then fails is repeated by who asked, within its own budget.
-fn retry() -> RetryConfig {
-    RetryConfig { max_retries: 3, retry_timeout: Duration::from_secs(60), ..RetryConfig::default() }
-}
-
-fn unknown_key(root: &Root, key: &str) -> Error {
-    Error::invalid(format!("`{key}` is no storage option of {}", root.scheme()))
-        .at(root)
-        .safe("nothing was read or written")
-        .way("use the keys of the object_store crate, such as `endpoint`, `region`, `allow_http`")
-}
-
-fn unusable(root: &Root, error: object_store::Error) -> Error {
-    Error::invalid("the object store cannot be opened with these options")
-        .at(root)
-        .safe("nothing was read or written")
-        .way("check `storage_options`, and the environment variables of the provider")
-        .caused_by(error)
-}
-
-/// Gives `builder` each option `with` its key; one that says another `place` than the URL is refused.
-#[cfg(any(feature = "aws", feature = "azure", feature = "gcp"))]
-fn apply<B, K: FromStr>(
-    root: &Root,
-    options: &StorageOptions,
-    place: &str,
-    builder: B,
-    is_elsewhere: impl Fn(&K, &str) -> bool,
-    with: impl Fn(B, K, &str) -> B,
-) -> Result<B> {
-    options.iter().try_fold(builder, |builder, (key, value)| {
-        let known: K = key.to_ascii_lowercase().parse().map_err(|_| unknown_key(root, key))?;
-        if is_elsewhere(&known, value) {
-            return Err(Error::invalid(format!("`{key}` names another {place} than the URL")).at(root));
-        }
-        Ok(with(builder, known, value))
-    })
-}
-
 #[cfg(any(not(feature = "aws"), not(feature = "azure"), not(feature = "gcp")))]
 fn left_out(root: &Root, feature: &str) -> Error {
     Error::new(ErrorKind::Unsupported, format!("this build has no support for {}", root.scheme()))
         .at(root)
         .way(format!("build with the feature `{feature}` of the crate `lakemark`"))
-}
-
-#[cfg(feature = "aws")]
-fn s3(root: &Root, options: &StorageOptions) -> Result<Bucket> {
-    use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
-    let bucket = root.bucket().unwrap_or_default();
-    let builder = AmazonS3Builder::from_env().with_bucket_name(bucket).with_retry(retry());
-    let is_elsewhere = |key: &AmazonS3ConfigKey, value: &str| *key == AmazonS3ConfigKey::Bucket && value != bucket;
-    apply(root, options, "bucket", builder, is_elsewhere, |builder, key, value| builder.with_config(key, value))?
-        .build()
-        .map(Bucket::of)
-        .map_err(|e| unusable(root, e))
-}
-
-#[cfg(not(feature = "aws"))]
-fn s3(root: &Root, _: &StorageOptions) -> Result<Bucket> {
-    Err(left_out(root, "aws"))
-}
-
-#[cfg(feature = "gcp")]
-fn gs(root: &Root, options: &StorageOptions) -> Result<Bucket> {
-    use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
-    let bucket = root.bucket().unwrap_or_default();
-    let builder = GoogleCloudStorageBuilder::from_env().with_bucket_name(bucket).with_retry(retry());
-    let is_elsewhere = |key: &GoogleConfigKey, value: &str| *key == GoogleConfigKey::Bucket && value != bucket;
-    apply(root, options, "bucket", builder, is_elsewhere, |builder, key, value| builder.with_config(key, value))?
-        .build()
-        .map(Bucket::of)
-        .map_err(|e| unusable(root, e))
-}
-
-#[cfg(not(feature = "gcp"))]
-fn gs(root: &Root, _: &StorageOptions) -> Result<Bucket> {
-    Err(left_out(root, "gcp"))
-}
-
-#[cfg(feature = "azure")]
-fn az(root: &Root, options: &StorageOptions) -> Result<Bucket> {
-    use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
-    let container = root.bucket().unwrap_or_default();
-    let mut builder = MicrosoftAzureBuilder::from_env().with_container_name(container).with_retry(retry());
-    if let Some(account) = root.account() {
-        builder = builder.with_account(account);
-    }
-    let is_elsewhere = |key: &AzureConfigKey, value: &str| match key {
-        AzureConfigKey::ContainerName => value != container,
-        AzureConfigKey::AccountName => root.account().is_some_and(|account| value != account),
-        _ => false,
-    };
-    apply(root, options, "place", builder, is_elsewhere, |builder, key, value| builder.with_config(key, value))?
-        .build()
-        .map(Bucket::of)
-        .map_err(|e| unusable(root, e))
-}
-
-#[cfg(not(feature = "azure"))]
-fn az(root: &Root, _: &StorageOptions) -> Result<Bucket> {
-    Err(left_out(root, "azure"))
 }
 
 #[cfg(test)]

@@ -85,9 +85,11 @@ fn ci(workspace: &Workspace) -> Outcome {
 
 fn ci_steps(workspace: &Workspace, steps: &mut Steps) -> Outcome {
     let clippy = ["--workspace", "--all-targets", "--", "-D", "warnings"];
+    let bare = ["--package", "lakemark", "--no-default-features", "--", "-D", "warnings"];
     let doc = ["--workspace", "--no-deps"];
     steps.step("format", || run(workspace.command(cargo()).args(["fmt", "--all", "--check"])))?;
     steps.step("clippy", || run(&mut workspace.cargo("clippy", &clippy)))?;
+    steps.step("clippy, core without providers", || run(&mut workspace.cargo("clippy", &bare)))?;
     steps.step("docs", || run(workspace.cargo("doc", &doc).env("RUSTDOCFLAGS", "-D warnings")))?;
     steps.step("test", || test(workspace, &[]))?;
     steps.step("quickstart", || quickstart(workspace))
