@@ -8,6 +8,8 @@ mod backends;
 mod commits;
 #[path = "core/contract.rs"]
 mod contract;
+#[path = "core/crash.rs"]
+mod crash;
 #[path = "core/damage.rs"]
 mod damage;
 #[path = "core/epochs.rs"]
@@ -26,6 +28,8 @@ mod harness;
 mod lake;
 #[path = "core/model.rs"]
 mod model;
+#[path = "core/operate.rs"]
+mod operate;
 #[path = "core/power_loss.rs"]
 mod power_loss;
 #[path = "core/pruning.rs"]

@@ -19,9 +19,10 @@ use object_store::{
 use super::folders::DurableFolders;
 use super::fs::{Disk, write_durably};
 use crate::identity::AttemptNonce;
+use crate::store::ObjectName;
 
-/// Unfinished objects wait here; a crash can leave some. Never listed.
-const UNFINISHED: &str = "unfinished";
+/// Unfinished objects wait here; a crash can leave some. Listed only when this folder itself is asked for.
+const UNFINISHED: &str = ObjectName::UNFINISHED;
 
 /// An [`ObjectStore`] of create-only objects under one folder, durable before success: write, fsync, link, fsync of the folder.
 ///

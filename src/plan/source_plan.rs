@@ -27,6 +27,8 @@ pub enum Reason {
     Moved,
     /// A part of this version is done.
     PartlyDone,
+    /// A person made exactly this version undone.
+    Forced,
 }
 
 impl Reason {
@@ -37,6 +39,7 @@ impl Reason {
             Self::Replaced => "replaced",
             Self::Moved => "moved",
             Self::PartlyDone => "partly done",
+            Self::Forced => "forced",
         }
     }
 }
@@ -241,9 +244,9 @@ pub async fn plan_source(
                 report.vanished += 1;
             }
             Verdict::Unusable(why) => report.unusable.push(Unusable { path: file.path.to_string(), why }),
-            Verdict::Work(Reason::New) => {
-                report.new += 1;
-                plan.files.push(whole(Reason::New));
+            Verdict::Work(reason @ (Reason::New | Reason::Forced)) => {
+                *(if reason == Reason::New { &mut report.new } else { &mut report.forced }) += 1;
+                plan.files.push(whole(reason));
             }
             Verdict::Work(Reason::PartlyDone) => {
                 report.partly_done += 1;
@@ -331,11 +334,20 @@ fn replaced(plan: &mut SourcePlan, file: PlannedFile, versions: &[LiveVersion], 
 
 /// Judges each file; footers that must be read are read a few at a time.
 async fn judge_all(name: &str, lake: &Lake, files: &[FileVersion], live: &Live, verify: bool) -> Result<Vec<Verdict>> {
-    let judging: Vec<_> = files.iter().map(|file| judge(lake, file, live.versions(name, &file.path), verify)).collect();
+    let judging: Vec<_> = files
+        .iter()
+        .map(|file| judge(lake, file, live.versions(name, &file.path), live.is_forgotten(name, file), verify))
+        .collect();
     futures::stream::iter(judging).buffered(16).try_collect().await
 }
 
-async fn judge(lake: &Lake, file: &FileVersion, versions: &[LiveVersion], verify: bool) -> Result<Verdict> {
+async fn judge(
+    lake: &Lake,
+    file: &FileVersion,
+    versions: &[LiveVersion],
+    forgotten: bool,
+    verify: bool,
+) -> Result<Verdict> {
     if let Some(version) = versions.iter().find(|version| version.file.is_same(file)) {
         // The rest of a partly done file is opened anyway: another content under the same token must not be mixed with it.
         if verify || !version.is_complete() {
@@ -355,6 +367,9 @@ async fn judge(lake: &Lake, file: &FileVersion, versions: &[LiveVersion], verify
     }
     if file.size < SMALLEST_PARQUET && !lake.has_whole_files() {
         return Ok(Verdict::Unusable(format!("{} bytes: too short to be a Parquet file", file.size)));
+    }
+    if forgotten {
+        return Ok(Verdict::Work(Reason::Forced));
     }
     if versions.is_empty() {
         return Ok(Verdict::Work(Reason::New));

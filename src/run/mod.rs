@@ -1,6 +1,7 @@
 //! One holder's work under one epoch: winning it, sealing, folding, committing, closing.
 
 mod begin;
+mod commit;
 mod holder_watch;
 mod lifecycle;
 mod registry;
@@ -8,6 +9,8 @@ mod state;
 mod worker;
 
 pub use begin::{BeginOptions, Wait};
+pub use commit::{Committed, Recovered};
 pub use registry::{AtomRegistry, CheckpointIdMap, TaskRead};
-pub use state::{Committed, Recovered, Run};
+pub(crate) use state::Change;
+pub use state::Run;
 pub use worker::Worker;

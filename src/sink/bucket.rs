@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use super::contents::Seen;
 use super::directory::BindingFile;
 use super::output::{Fault, OutputSink, StagedOutput};
-use super::{Fitness, Sink};
+use super::{Fitness, Leftover, Sink};
 use crate::error::{Error, ErrorKind, Result};
 use crate::identity::{Root, StoreId};
 use crate::steps::reach;
@@ -229,6 +229,14 @@ impl Sink for BucketSink {
             None if file.upload.is_some() => Fitness::Fit,
             None => Fitness::Missing,
         })
+    }
+
+    async fn leftovers(&self) -> Result<Vec<Leftover>> {
+        Ok(Vec::new())
+    }
+
+    async fn remove(&self, _: &[Leftover]) -> Result<()> {
+        Ok(())
     }
 
     async fn publish(&self, files: &[OutputFile]) -> Result<Vec<String>> {

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::contents::Seen;
 use super::output::{OutputSink, StagedOutput};
 use super::staged::io_error;
-use super::{Fitness, Sink, StagedFile};
+use super::{Fitness, Leftover, Sink, StagedFile};
 use crate::disk::{Disk, DurableFolders, RealDisk, write_durably};
 use crate::error::{Error, ErrorKind, Result};
 use crate::identity::{AttemptNonce, Root, StoreId};
@@ -280,6 +280,46 @@ impl DirectorySink {
         Ok(missing)
     }
 
+    fn leftovers_now(&self) -> Result<Vec<Leftover>> {
+        let mut found = Vec::new();
+        // Its own folders only: the store lies beside them.
+        for folder in ["", "staged", "unfit"] {
+            let at = self.side.join(folder);
+            let entries = match std::fs::read_dir(&at) {
+                Ok(entries) => entries,
+                Err(error) if is_absent(&error) => continue,
+                Err(error) => return Err(io_error(error, &at)),
+            };
+            for entry in entries {
+                let entry = entry.map_err(|e| io_error(e, &at))?;
+                let meta = match entry.metadata() {
+                    Ok(meta) if meta.is_file() => meta,
+                    Ok(_) => continue,
+                    Err(error) if is_absent(&error) => continue,
+                    Err(error) => return Err(io_error(error, &entry.path())),
+                };
+                let name = entry.file_name().to_string_lossy().into_owned();
+                let path = if folder.is_empty() { name } else { format!("{folder}/{name}") };
+                let modified = meta.modified().ok().and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
+                let modified = modified.map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX));
+                found.push(Leftover { path, size: meta.len(), modified });
+            }
+        }
+        found.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(found)
+    }
+
+    fn remove_now(&self, leftovers: &[Leftover]) -> Result<()> {
+        for leftover in leftovers {
+            let path = self.side.join(&leftover.path);
+            match self.disk.remove_file(&path) {
+                Err(error) if !is_absent(&error) => return Err(io_error(error, &path)),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
     async fn blocking<T: Send + 'static>(&self, work: impl FnOnce(Self) -> Result<T> + Send + 'static) -> Result<T> {
         let sink = self.clone();
         tokio::task::spawn_blocking(move || work(sink))
@@ -310,6 +350,15 @@ impl Sink for DirectorySink {
     async fn fitness(&self, file: &OutputFile) -> Result<Fitness> {
         let file = file.clone();
         self.blocking(move |sink| sink.fitness_now(&file)).await
+    }
+
+    async fn leftovers(&self) -> Result<Vec<Leftover>> {
+        self.blocking(|sink| sink.leftovers_now()).await
+    }
+
+    async fn remove(&self, leftovers: &[Leftover]) -> Result<()> {
+        let leftovers = leftovers.to_vec();
+        self.blocking(move |sink| sink.remove_now(&leftovers)).await
     }
 
     async fn publish(&self, files: &[OutputFile]) -> Result<Vec<String>> {

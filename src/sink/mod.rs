@@ -4,6 +4,7 @@ mod bucket;
 mod contents;
 mod directory;
 mod hive;
+mod leftover;
 mod output;
 mod parquet;
 mod staged;
@@ -19,6 +20,7 @@ use crate::store::{Binding, Expected, OutputFile};
 pub use bucket::BucketSink;
 pub use directory::DirectorySink;
 pub use hive::{NULL_PARTITION, decode_partition_value, encode_partition_value, partition_folder};
+pub use leftover::Leftover;
 pub use output::{Fault, OutputSink, StagedOutput};
 pub use parquet::{ParquetOptions, TaskWriter};
 pub use staged::StagedFile;
@@ -52,6 +54,13 @@ pub trait Sink: Debug + Send + Sync {
 
     /// What became of one output file of a seal.
     async fn fitness(&self, file: &OutputFile) -> Result<Fitness>;
+
+    /// Output files that wait or were set aside, and what a crash left beside them: whatever is not visible, of any store.
+    /// Object stores do not list uploads, so a destination there has none.
+    async fn leftovers(&self) -> Result<Vec<Leftover>>;
+
+    /// Removes exactly `leftovers`, which are proven garbage. One that is gone is success.
+    async fn remove(&self, leftovers: &[Leftover]) -> Result<()>;
 
     /// Makes `files` visible. Done again, also after a crash half-way or by a stalled predecessor at the same time, it
     /// ends in the same state. Returns the names of files that are neither staged nor visible.

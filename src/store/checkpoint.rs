@@ -21,6 +21,8 @@ pub enum CheckpointState {
     Rejected,
     /// Made undone.
     Withdrawn,
+    /// Recorded as done by a person, without work.
+    Blessed,
 }
 
 /// A checkpoint as the store knows it.
@@ -43,6 +45,7 @@ impl From<&CheckpointRow> for Checkpoint {
             (Decision::Accepted, Some(n)) => CheckpointState::Committed(n),
             (Decision::Rejected, _) => CheckpointState::Rejected,
             (Decision::Withdrawn, _) => CheckpointState::Withdrawn,
+            (Decision::Blessed, _) => CheckpointState::Blessed,
         };
         Self { id: row.id, state, outputs: row.outputs.clone(), counts: row.counts }
     }

@@ -100,6 +100,12 @@ pub fn check_members(live: &Live, members: &[CommitMember]) -> Result<()> {
     Ok(())
 }
 
+/// I6 and I7: what a person makes undone counts and is in no commit: what a commit holds, or held, is bound to its set.
+pub fn check_undone(live: &Live, ids: &[CheckpointId]) -> Result<()> {
+    let bound = ids.iter().find(|id| !live.checkpoint(**id).is_some_and(|row| row.is_pending()));
+    bound.map_or(Ok(()), |id| Err(broken("I6", format!("{id} is no checkpoint that waits for a commit"))))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -149,6 +155,7 @@ mod tests {
         let (a, b, twin) = (member(1, "a"), member(2, "b"), member(3, "a"));
         let mut state = live(&[&a, &b, &twin]);
         assert!(check_members(&state, &[a.clone(), b.clone()]).is_ok());
+        assert!(check_undone(&state, &[a.checkpoint, b.checkpoint]).is_ok());
         let other = CommitMember { outputs: b.outputs.clone(), ..a.clone() };
         let wrong = [
             (vec![a.clone(), a.clone()], "I6"),
@@ -162,6 +169,7 @@ mod tests {
         }
         let event = Event::Intent { n: 1, files: 1, rows: 1, only: None };
         state.happen(EventRow { version: ManifestVersion(2), epoch: Epoch(1), at: 0, event });
+        assert!(check_undone(&state, &[a.checkpoint]).unwrap_err().what().starts_with("I6"));
         assert!(check_members(&state, &[a]).unwrap_err().what().starts_with("I7"), "it is in a commit already");
     }
 }

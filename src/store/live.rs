@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::seal::{OutputFile, Seal, SealKind};
-use super::segment::{CheckpointRow, Decision, Event, EventRow, FileRow, FileUpdate, SegmentData};
+use super::segment::{CheckpointRow, Decision, Event, EventRow, FileRow, FileUpdate, SegmentData, act_on};
 use crate::coverage::Coverage;
 use crate::identity::{CheckpointId, Evidence, FileVersion};
 
@@ -38,12 +38,18 @@ pub struct Live {
     sources: HashMap<Arc<str>, Files>,
     checkpoints: BTreeMap<CheckpointId, CheckpointRow>,
     events: Vec<EventRow>,
+    /// Versions that a person made undone at some time, by source and path.
+    forgotten: HashMap<Arc<str>, HashMap<Arc<str>, Vec<FileVersion>>>,
 }
 
 impl Live {
     /// The state that all segments together describe.
     pub fn new(data: SegmentData) -> Self {
-        let mut live = Self { events: data.events, ..Self::default() };
+        let mut live = Self::default();
+        for row in &data.events {
+            live.forget(&row.event);
+        }
+        live.events = data.events;
         live.checkpoints = data.checkpoints.into_iter().map(|row| (row.id, row)).collect();
         for row in data.files {
             live.insert(row);
@@ -72,6 +78,21 @@ impl Live {
                 parts: vec![part],
             }),
         }
+    }
+
+    fn forget(&mut self, event: &Event) {
+        if let Event::Forgotten { source, files } = event {
+            let paths = self.forgotten.entry(source.as_str().into()).or_default();
+            for file in files {
+                paths.entry(Arc::clone(&file.path)).or_default().push(file.clone());
+            }
+        }
+    }
+
+    /// Whether exactly this version is undone because a person made it so.
+    pub fn is_forgotten(&self, source: &str, file: &FileVersion) -> bool {
+        let versions = self.forgotten.get(source).and_then(|paths| paths.get(&file.path));
+        self.find(source, file).is_none() && versions.is_some_and(|all| all.iter().any(|gone| gone.is_same(file)))
     }
 
     /// Every known version of `path`, in no order; the newest is not known to the store.
@@ -153,28 +174,37 @@ impl Live {
         if seal.kind == SealKind::Void || self.is_decided(seal.id) {
             return None;
         }
-        let decision = if self.may_accept(seal) { Decision::Accepted } else { Decision::Rejected };
+        Some(self.add(seal, if self.may_accept(seal) { Decision::Accepted } else { Decision::Rejected }))
+    }
+
+    /// Adds `seal`, decided as `decision`; its rows.
+    pub(crate) fn add(&mut self, seal: &Seal, decision: Decision) -> SegmentData {
         let row = CheckpointRow::new(seal, decision);
         let mut data = SegmentData { checkpoints: vec![row.clone()], ..SegmentData::default() };
         self.checkpoints.insert(seal.id, row);
-        if decision == Decision::Accepted {
+        if decision != Decision::Rejected {
             for sealed in &seal.files {
                 let row = FileRow { checkpoint: seal.id, sealed: sealed.clone() };
                 self.insert(row.clone());
                 data.files.push(row);
             }
         }
-        Some(data)
+        data
     }
 
     /// Lets `row` happen.
     pub fn happen(&mut self, row: EventRow) {
-        row.event.act_on(&mut self.checkpoints.values_mut());
+        act_on(std::iter::once(&row.event), self.checkpoints.values_mut());
         match &row.event {
             Event::Withdrawn { checkpoints, .. } => self.drop_parts(checkpoints),
             Event::Updated { source, files } => self.update(source, files),
+            Event::Forgotten { source, files } => {
+                let gone = |file: &FileVersion| FileUpdate { recorded: file.clone(), now: None, unsettled: false };
+                self.update(source, &files.iter().map(gone).collect::<Vec<_>>());
+            }
             _ => {}
         }
+        self.forget(&row.event);
         self.events.push(row);
     }
 

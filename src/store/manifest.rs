@@ -113,6 +113,12 @@ pub enum TransitionKind {
     CommitVoid,
     /// Checkpoints were made undone.
     Withdraw,
+    /// A person recorded files as done.
+    Bless,
+    /// A person made files undone.
+    Forget,
+    /// A source or the destination is at another root.
+    Rebase,
     /// The holder is finished.
     Close,
 }

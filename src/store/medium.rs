@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::TryStreamExt;
 use object_store::path::Path;
-use object_store::{GetResult, ObjectStore, ObjectStoreExt, PutMode};
+use object_store::{GetResult, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode};
 use serde::{Deserialize, Serialize};
 
 use super::names::ObjectName;
@@ -125,12 +125,17 @@ impl Medium {
 
     /// The names under `folder` (all of the store when empty), in the order the store gives them.
     pub async fn list(&self, folder: &str) -> Result<Vec<String>> {
+        Ok(self.list_objects(folder).await?.into_iter().map(|meta| meta.location.to_string()).collect())
+    }
+
+    /// As [`list`](Self::list), with sizes and times.
+    pub async fn list_objects(&self, folder: &str) -> Result<Vec<ObjectMeta>> {
         let prefix = (!folder.is_empty()).then(|| Path::from(folder));
         self.persist(
             || self.place(folder),
             || async {
                 self.counters.list.fetch_add(1, Ordering::Relaxed);
-                self.objects.list(prefix.as_ref()).map_ok(|meta| meta.location.to_string()).try_collect().await
+                self.objects.list(prefix.as_ref()).try_collect().await
             },
         )
         .await

@@ -29,6 +29,7 @@ pub use live::{Live, LiveVersion};
 pub use manifest::{Binding, CommitState, Head, Manifest, OpenIntent, SegmentRef, SourceSettings, TransitionKind};
 pub use medium::{Patience, StoreRequests};
 pub use memory::MemoryCheckpointStore;
+pub(crate) use names::parse_output_name;
 pub use names::{ObjectName, output_name};
 pub use object::{Expected, ObjectCheckpointStore, View};
 pub use seal::{Counts, OutputFile, Seal, SealKind, SealedFile, Upload};

@@ -24,11 +24,16 @@ pub enum ObjectName {
     Commit(u64, AttemptNonce),
     /// The name that sixteen creates race for before a store is used; left only by a crash.
     Probe(AttemptNonce),
+    /// On disks: an object that is being written, or was when its writer died. Listed only when it is asked for.
+    Unfinished(AttemptNonce),
 }
 
 impl ObjectName {
     /// The folder of all manifests.
     pub const MANIFESTS: &str = "manifests";
+
+    /// The folder of objects that are being written, on disks.
+    pub const UNFINISHED: &str = "unfinished";
 
     /// The folder of an epoch's seals.
     pub fn seals(epoch: Epoch) -> String {
@@ -52,6 +57,7 @@ impl fmt::Display for ObjectName {
             Self::Segment(version, nonce) => write!(f, "segments/{version}-{nonce}.parquet"),
             Self::Commit(n, nonce) => write!(f, "commits/{n:010}-{nonce}.parquet"),
             Self::Probe(nonce) => write!(f, "probes/{nonce}"),
+            Self::Unfinished(nonce) => write!(f, "{}/{nonce}", Self::UNFINISHED),
         }
     }
 }
@@ -79,6 +85,7 @@ fn parse(text: &str) -> Option<ObjectName> {
             ObjectName::Commit(n.parse().ok()?, nonce.parse().ok()?)
         }
         ("probes", nonce) => ObjectName::Probe(nonce.parse().ok()?),
+        (ObjectName::UNFINISHED, nonce) => ObjectName::Unfinished(nonce.parse().ok()?),
         ("epochs", epoch) => {
             let epoch: Epoch = epoch.parse().ok()?;
             match parts.next()? {
@@ -110,6 +117,19 @@ pub fn output_stem(store: &str, id: CheckpointId, attempt: AttemptNonce) -> Stri
     format!("lm-{store}-{id}-{attempt}-")
 }
 
+/// What the name of an output file says: the store (its first 12 hex digits), the checkpoint, the attempt. `None` for a
+/// name that [`output_name`] does not give.
+pub fn parse_output_name(name: &str) -> Option<(&str, CheckpointId, AttemptNonce)> {
+    let rest = name.strip_prefix("lm-")?;
+    let (store, rest) = rest.split_once('-')?;
+    let is_store = store.len() == 12 && store.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+    let mut parts = rest.rsplitn(3, '-');
+    let (part, attempt, id) = (parts.next()?, parts.next()?, parts.next()?);
+    let (number, extension) = part.split_once('.')?;
+    let is_part = number.len() >= 4 && number.bytes().all(|b| b.is_ascii_digit()) && !extension.is_empty();
+    (is_store && is_part).then_some((store, id.parse().ok()?, attempt.parse().ok()?))
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -133,6 +153,15 @@ mod tests {
         #[test]
         fn names_round_trip(name in names()) {
             prop_assert_eq!(name.to_string().parse::<ObjectName>().unwrap(), name);
+        }
+
+        #[test]
+        fn output_names_round_trip(e in 0..9_999_999_999u64, i in any::<u32>(), sequence in 0u32..20_000, part in 0u32..20_000) {
+            let (id, nonce) = (CheckpointId { epoch: Epoch(e), input: InputId(i), sequence }, AttemptNonce::random());
+            let store = crate::identity::StoreId::random().short();
+            let name = output_name(&store, id, nonce, part, "csv.gz");
+            prop_assert_eq!(parse_output_name(&name), Some((store.as_str(), id, nonce)));
+            prop_assert_eq!(parse_output_name(&name[..name.len() - 8]), None);
         }
 
         #[test]

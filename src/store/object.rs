@@ -149,7 +149,22 @@ impl ObjectCheckpointStore {
     /// # Errors
     /// Fails closed: anything that is named but missing, damaged or unreadable is an error with its name (R81, R82).
     pub async fn read(&self) -> Result<View> {
-        let Some(head) = self.chain.newest().await? else { return Ok(View::default()) };
+        loop {
+            let Some(head) = self.chain.newest().await? else { return Ok(View::default()) };
+            let version = head.manifest.version;
+            match self.read_at(head).await {
+                // What it names can be superseded, and removed as garbage, while it is read: list again.
+                Err(error) if error.kind() == ErrorKind::Corrupt => {
+                    if self.chain.newest_version().await? == Some(version) {
+                        return Err(error);
+                    }
+                }
+                read => return read,
+            }
+        }
+    }
+
+    async fn read_at(&self, head: Head) -> Result<View> {
         let (store, epoch) = (head.manifest.store, head.manifest.epoch);
         let mut live = Live::new(Levels::read(&self.medium, &head.manifest).await?);
         let mut loose = SegmentData::default();

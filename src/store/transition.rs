@@ -6,7 +6,7 @@ use super::holder::Holder;
 use super::invariants;
 use super::manifest::{Binding, CommitState, Head, Manifest, OpenIntent, SegmentRef, SourceSettings, TransitionKind};
 use crate::error::{Error, Result};
-use crate::identity::{AttemptNonce, Epoch, ManifestVersion, StoreId};
+use crate::identity::{AttemptNonce, Epoch, ManifestVersion, Root, StoreId};
 
 /// What makes two writers' manifests of one version differ.
 #[derive(Debug, Clone, Copy)]
@@ -65,6 +65,19 @@ pub enum Transition {
     CommitVoid(SegmentChange),
     /// Checkpoints that are in no commit are undone.
     Withdraw(SegmentChange),
+    /// A person recorded files as done.
+    Bless(SegmentChange),
+    /// A person made files undone.
+    Forget(SegmentChange),
+    /// Sources or the destination are at other roots.
+    Rebase {
+        /// The new roots of sources, by name; each is known.
+        sources: BTreeMap<String, Root>,
+        /// The new root of the destination.
+        sink: Option<Root>,
+        /// Segments with the record of it.
+        segments: SegmentChange,
+    },
     /// The holder is finished.
     Close(SegmentChange),
 }
@@ -79,16 +92,25 @@ impl Transition {
             Self::CommitDone { .. } => TransitionKind::CommitDone,
             Self::CommitVoid(_) => TransitionKind::CommitVoid,
             Self::Withdraw(_) => TransitionKind::Withdraw,
+            Self::Bless(_) => TransitionKind::Bless,
+            Self::Forget(_) => TransitionKind::Forget,
+            Self::Rebase { .. } => TransitionKind::Rebase,
             Self::Close(_) => TransitionKind::Close,
         }
     }
 
     fn segments(&self) -> &SegmentChange {
         match self {
-            Self::Open { segments, .. } | Self::CommitIntent { segments, .. } | Self::CommitDone { segments, .. } => {
-                segments
-            }
-            Self::Fold(s) | Self::CommitVoid(s) | Self::Withdraw(s) | Self::Close(s) => s,
+            Self::Open { segments, .. }
+            | Self::CommitIntent { segments, .. }
+            | Self::CommitDone { segments, .. }
+            | Self::Rebase { segments, .. } => segments,
+            Self::Fold(s)
+            | Self::CommitVoid(s)
+            | Self::Withdraw(s)
+            | Self::Bless(s)
+            | Self::Forget(s)
+            | Self::Close(s) => s,
         }
     }
 
@@ -126,7 +148,17 @@ impl Transition {
             }
             Self::CommitVoid(_) => new.commits.open = None,
             Self::Close(_) => new.holder = None,
-            Self::Fold(_) | Self::Withdraw(_) => {}
+            Self::Rebase { sources, sink, .. } => {
+                for (name, root) in sources {
+                    if let Some(settings) = new.sources.get_mut(name) {
+                        settings.root = root.clone();
+                    }
+                }
+                if let (Some(binding), Some(root)) = (&mut new.sink, sink) {
+                    binding.root = root.clone();
+                }
+            }
+            Self::Fold(_) | Self::Withdraw(_) | Self::Bless(_) | Self::Forget(_) => {}
         }
         invariants::check_step(old.map(|head| &head.manifest), &new)?;
         Ok(new)
@@ -185,6 +217,7 @@ pub fn check_settings(
                 ))
                 .safe("nothing was changed")
                 .way("give the source the settings that the store has")
+                .way("if the same files are at another place now: lakemark rebase JOB")
                 .way("give it another `name`, to track it as a further source")
                 .way("use another `store` and destination, to begin anew"));
             }
@@ -221,6 +254,7 @@ pub fn check_settings(
         ))
         .safe("nothing was changed")
         .way(format!("write to {}", recorded.root))
+        .way("if the same destination is at another place now: lakemark rebase JOB")
         .way("use another `store`, to fill the other destination from the start")),
         // A new store has no sources yet.
         (None, Some(given)) if !known.sources.is_empty() => Err(Error::refused(format!(

@@ -92,7 +92,7 @@ impl ObjectCheckpointStore {
                     whole(place, bytes, |place, bytes| commit_object::decode(place, bytes).map(drop)).await
                 }
                 ObjectName::Beat(..) => decode::<AttemptNonce>("beat", &place, &bytes).map(drop),
-                ObjectName::Probe(_) => Ok(()),
+                ObjectName::Probe(_) | ObjectName::Unfinished(_) => Ok(()),
             };
             if let Err(error) = looked {
                 verified.fault(name, error.what());

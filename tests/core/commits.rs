@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use lakemark::disk::{Disk, RealDisk};
 use lakemark::{
     Binding, CheckpointState, CheckpointStore, Committed, Counts, DirectorySink, ErrorKind, Expected, Fitness,
-    OutputFile, OutputSink, Result, Sink, StoreId,
+    Leftover, OutputFile, OutputSink, Result, Sink, StoreId,
 };
 use rstest::rstest;
 
@@ -54,6 +54,14 @@ impl<S: Sink> Sink for DyingSink<S> {
 
     async fn fitness(&self, file: &OutputFile) -> Result<Fitness> {
         self.0.fitness(file).await
+    }
+
+    async fn leftovers(&self) -> Result<Vec<Leftover>> {
+        self.0.leftovers().await
+    }
+
+    async fn remove(&self, leftovers: &[Leftover]) -> Result<()> {
+        self.0.remove(leftovers).await
     }
 
     async fn publish(&self, files: &[OutputFile]) -> Result<Vec<String>> {

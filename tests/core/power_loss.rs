@@ -11,7 +11,8 @@ use lakemark::{CheckpointStore, Counts, Result, SealOutcome, Sink};
 use rstest::rstest;
 
 use crate::harness::{
-    IMPATIENT, ONE_TRY, Site, check_i5, done, next, results, seen_done, whole, with_sink, work, work_left, write_staged,
+    IMPATIENT, ONE_TRY, Site, check_i5, collect_garbage, done, next, results, seen_done, whole, with_sink, work,
+    work_left, write_staged,
 };
 
 const PATHS: [&str; 3] = ["a", "b", "c"];
@@ -82,6 +83,8 @@ async fn stopped_at(k: u64, loses: bool) -> bool {
     let commits = view.head.unwrap().manifest.commits;
     assert_eq!((commits.files, commits.rows, commits.open), (3, 3, None), "step {k}");
     assert!(store.unknown_objects().await.unwrap().is_empty(), "step {k}");
+    collect_garbage(&store, &site.objects(), &site.sink()).await;
+    assert_eq!(site.visible(), results(&PATHS), "step {k}");
     through
 }
 

@@ -284,6 +284,7 @@ fn decision_text(decision: Decision) -> &'static str {
         Decision::Accepted => "accepted",
         Decision::Rejected => "rejected",
         Decision::Withdrawn => "withdrawn",
+        Decision::Blessed => "blessed",
     }
 }
 
@@ -372,6 +373,7 @@ impl Reader<'_> {
                 "accepted" => Decision::Accepted,
                 "rejected" => Decision::Rejected,
                 "withdrawn" => Decision::Withdrawn,
+                "blessed" => Decision::Blessed,
                 _ => return None,
             },
             sealed_at: self.signed("at", row)?,

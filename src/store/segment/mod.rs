@@ -6,4 +6,5 @@ mod rows;
 
 pub(super) use codec::decode as decode_segment;
 pub use levels::{Levels, flush};
+pub(super) use rows::act_on;
 pub use rows::{CheckpointRow, Decision, Event, EventRow, FileRow, FileUpdate, SegmentData};

@@ -1,6 +1,7 @@
 //! The rows of a segment, and how a newer segment's events act on an older one's rows.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +19,8 @@ pub enum Decision {
     Rejected,
     /// It counted, and was made undone later.
     Withdrawn,
+    /// A person recorded its files as done: no work, no seal, no output.
+    Blessed,
 }
 
 /// One file version (or a part of one) that one checkpoint covers.
@@ -80,7 +83,7 @@ pub struct FileUpdate {
     pub unsettled: bool,
 }
 
-/// Something that happened, kept for ever. The first three also act on the rows of older segments.
+/// Something that happened, kept for ever. The first four also act on the rows of older segments.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
@@ -109,6 +112,13 @@ pub enum Event {
         /// What changed.
         files: Vec<FileUpdate>,
     },
+    /// A person made file versions undone. Checkpoints that were in no commit are withdrawn beside it.
+    Forgotten {
+        /// The source.
+        source: String,
+        /// The versions.
+        files: Vec<FileVersion>,
+    },
     /// An epoch was opened.
     Opened {
         /// By whom.
@@ -135,6 +145,13 @@ pub enum Event {
     Closed {
         /// Checkpoints sealed in it.
         sealed: u64,
+    },
+    /// An operator's verb did something.
+    Operated {
+        /// The verb, as in the command.
+        verb: String,
+        /// What it did, for people.
+        what: String,
     },
 }
 
@@ -173,37 +190,58 @@ impl SegmentData {
         self.rows() == 0
     }
 
-    /// Lets one event act on these rows.
-    pub fn act(&mut self, event: &Event) {
-        event.act_on(&mut self.checkpoints.iter_mut());
-        match event {
-            Event::Withdrawn { checkpoints, .. } => {
-                let gone: HashSet<_> = checkpoints.iter().copied().collect();
-                self.files.retain(|row| !gone.contains(&row.checkpoint));
+    /// Lets `events`, which are newer than these rows, act on them.
+    ///
+    /// All at once: what an event does to a row does not depend on the events between them, but for updates of one file,
+    /// which follow each other.
+    fn act(&mut self, events: &[EventRow]) {
+        act_on(events.iter().map(|row| &row.event), self.checkpoints.iter_mut());
+        let mut gone = HashSet::new();
+        // By source and path: the recorded version, and what it is from then on; nothing when it is dropped.
+        type Step<'a> = (&'a FileVersion, Option<(&'a FileVersion, bool)>);
+        let mut updates: HashMap<(&str, &str), Vec<Step<'_>>> = HashMap::new();
+        for row in events {
+            match &row.event {
+                Event::Withdrawn { checkpoints, .. } => gone.extend(checkpoints.iter().copied()),
+                Event::Updated { source, files } => {
+                    for update in files {
+                        let now = update.now.as_ref().map(|now| (now, update.unsettled));
+                        updates.entry((source, &update.recorded.path)).or_default().push((&update.recorded, now));
+                    }
+                }
+                Event::Forgotten { source, files } => {
+                    for file in files {
+                        updates.entry((source, &file.path)).or_default().push((file, None));
+                    }
+                }
+                _ => {}
             }
-            Event::Updated { source, files } => {
-                let updates: HashMap<&str, &FileUpdate> = files.iter().map(|u| (&*u.recorded.path, u)).collect();
-                self.files.retain_mut(|row| {
-                    let update = updates
-                        .get(&*row.sealed.file.path)
-                        .filter(|u| &*row.sealed.source == source && row.sealed.file.is_same(&u.recorded));
-                    let Some(update) = update else { return true };
-                    let Some(now) = &update.now else { return false };
-                    row.sealed.file.clone_from(now);
-                    row.sealed.unsettled = update.unsettled;
-                    true
-                });
-            }
-            _ => {}
         }
+        if gone.is_empty() && updates.is_empty() {
+            return;
+        }
+        self.files.retain_mut(|row| {
+            if gone.contains(&row.checkpoint) {
+                return false;
+            }
+            let path = Arc::clone(&row.sealed.file.path);
+            let steps = updates.get(&(&*row.sealed.source, &*path)).map_or(&[][..], Vec::as_slice);
+            for (recorded, now) in steps {
+                if !row.sealed.file.is_same(recorded) {
+                    continue;
+                }
+                let Some((now, unsettled)) = now else { return false };
+                row.sealed.file.clone_from(now);
+                row.sealed.unsettled = *unsettled;
+            }
+            true
+        });
     }
 
     /// These rows and then `newer`, whose events act on these rows first.
     #[must_use]
     pub fn then(mut self, newer: Self) -> Self {
-        for row in &newer.events {
-            self.act(&row.event);
-        }
+        self.act(&newer.events);
         self.files.extend(newer.files);
         self.checkpoints.extend(newer.checkpoints);
         self.events.extend(newer.events);
@@ -221,28 +259,32 @@ impl SegmentData {
     }
 }
 
-impl Event {
-    /// Acts on the rows of checkpoints that were decided before it.
-    pub fn act_on(&self, rows: &mut dyn Iterator<Item = &mut CheckpointRow>) {
-        match self {
-            Self::Intent { n, only, .. } => {
-                let only: Option<HashSet<_>> = only.as_ref().map(|ids| ids.iter().copied().collect());
-                for row in rows.filter(|row| row.is_pending()) {
-                    if only.as_ref().is_none_or(|ids| ids.contains(&row.id)) {
-                        row.commit = Some(*n);
-                    }
-                }
+/// Lets `events` act on the rows of checkpoints that were decided before them.
+pub fn act_on<'a>(events: impl Iterator<Item = &'a Event>, rows: impl Iterator<Item = &'a mut CheckpointRow>) {
+    let (mut intents, mut withdrawn) = (Vec::new(), HashSet::new());
+    for event in events {
+        match event {
+            Event::Intent { n, only, .. } => {
+                intents.push((*n, only.as_ref().map(|ids| ids.iter().copied().collect::<HashSet<_>>())));
             }
-            Self::Withdrawn { checkpoints, .. } => {
-                let gone: HashSet<_> = checkpoints.iter().copied().collect();
-                for row in rows.filter(|row| gone.contains(&row.id)) {
-                    (row.decision, row.commit) = (Decision::Withdrawn, None);
-                }
-            }
+            Event::Withdrawn { checkpoints, .. } => withdrawn.extend(checkpoints.iter().copied()),
             _ => {}
         }
     }
+    if intents.is_empty() && withdrawn.is_empty() {
+        return;
+    }
+    for row in rows {
+        if withdrawn.contains(&row.id) {
+            (row.decision, row.commit) = (Decision::Withdrawn, None);
+        } else if row.is_pending() {
+            let of = intents.iter().find(|(_, only)| only.as_ref().is_none_or(|ids| ids.contains(&row.id)));
+            row.commit = of.map(|(n, _)| *n);
+        }
+    }
+}
 
+impl Event {
     /// The number of the commit, if this is the intent of one into the caller's own sink.
     pub fn callers_commit(&self) -> Option<u64> {
         match self {

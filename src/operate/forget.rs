@@ -1,0 +1,200 @@
+//! `forget`: make finished work undone, and say first what else that undoes and doubles.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+
+use super::changed;
+use crate::error::{Error, Result};
+use crate::identity::{CheckpointId, Epoch, FileVersion};
+use crate::run::{Change, Run};
+use crate::source::Pattern;
+use crate::store::transition::Transition;
+use crate::store::{Event, Head, Live, LiveVersion, View};
+
+/// Which file versions a person means. What none of its parts chooses stays.
+#[derive(Debug, Clone, Default)]
+pub struct Selection {
+    /// Only of this source.
+    pub source: Option<String>,
+    /// These raw paths, relative to their sources' roots.
+    pub paths: Vec<String>,
+    /// Paths that match.
+    pub globs: Vec<Pattern>,
+    /// Files of which something was done in this epoch.
+    pub epoch: Option<Epoch>,
+}
+
+/// One file version that is undone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Forgotten {
+    /// The source.
+    pub source: String,
+    /// The version.
+    pub file: FileVersion,
+    /// Whether it was chosen; else it is undone, in part or whole, because its rows share output files with a chosen one.
+    pub chosen: bool,
+    /// Row groups of it that are done in checkpoints whose output is committed: their rows will be there twice once it is
+    /// done again.
+    pub committed_atoms: u64,
+}
+
+/// What forgetting would do.
+#[derive(Debug, Clone, Serialize)]
+pub struct ForgetPlan {
+    /// What is undone, ascending by source and path.
+    pub files: Vec<Forgotten>,
+    /// Checkpoints that wait for a commit and are withdrawn whole.
+    pub withdrawn: Vec<CheckpointId>,
+    /// Committed output files that hold rows of the chosen files: they stay, and doing the files again doubles the rows.
+    pub doubled_outputs: Vec<String>,
+    /// Rows of the chosen files that are in committed output, at most.
+    pub doubled_rows: u64,
+    /// Chosen paths of which nothing is done.
+    pub unknown: Vec<String>,
+    #[serde(skip)]
+    selection: Selection,
+}
+
+impl ForgetPlan {
+    /// What forgetting `selection` would do in the state of `view`.
+    ///
+    /// # Errors
+    /// [`Refused`](crate::ErrorKind::Refused) when something chosen is in a commit that is not finished.
+    pub fn of(view: &View, selection: Selection) -> Result<Self> {
+        match &view.head {
+            Some(head) => Self::in_state(head, &view.live, selection),
+            None => Err(Error::invalid("there is no store here").safe("nothing was changed")),
+        }
+    }
+
+    /// Whether nothing would be undone.
+    pub fn is_empty(&self) -> bool {
+        self.files.is_empty()
+    }
+
+    /// Whether it would undo and double exactly what `other` would.
+    fn is_same(&self, other: &Self) -> bool {
+        self.files == other.files
+            && self.withdrawn == other.withdrawn
+            && self.doubled_outputs == other.doubled_outputs
+            && self.doubled_rows == other.doubled_rows
+    }
+
+    fn in_state(head: &Head, live: &Live, selection: Selection) -> Result<Self> {
+        let open = head.manifest.commits.open.as_ref().map(|intent| intent.n);
+        let mut found = Found::default();
+        for (source, version) in versions(live) {
+            if selection.chooses(source, version) {
+                found.choose(live, open, source, version)?;
+            }
+        }
+        found.share(live);
+        let unknown = selection.paths.iter().filter(|path| !found.files.keys().any(|(_, known)| known == *path));
+        let unknown = unknown.cloned().collect();
+        let Found { files, withdrawn, outputs, rows } = found;
+        let files = files.into_values().flatten().collect();
+        let (withdrawn, doubled_outputs) = (withdrawn.into_iter().collect(), outputs.into_iter().collect());
+        Ok(Self { files, withdrawn, doubled_outputs, doubled_rows: rows, unknown, selection })
+    }
+}
+
+fn versions(live: &Live) -> impl Iterator<Item = (&str, &LiveVersion)> {
+    live.sources().flat_map(|source| {
+        live.files(source).flat_map(move |(_, versions)| versions.iter().map(move |version| (source, version)))
+    })
+}
+
+impl Selection {
+    fn chooses(&self, source: &str, version: &LiveVersion) -> bool {
+        let path = &*version.file.path;
+        let by_path =
+            self.paths.iter().any(|chosen| chosen == path) || self.globs.iter().any(|glob| glob.matches(path));
+        let by_epoch = self.epoch.is_some_and(|epoch| version.parts.iter().any(|(id, _)| id.epoch == epoch));
+        self.source.as_deref().is_none_or(|only| only == source) && (by_path || by_epoch)
+    }
+}
+
+/// What was found so far.
+#[derive(Default)]
+struct Found {
+    files: BTreeMap<(String, String), Vec<Forgotten>>,
+    withdrawn: BTreeSet<CheckpointId>,
+    outputs: BTreeSet<String>,
+    rows: u64,
+}
+
+impl Found {
+    fn choose(&mut self, live: &Live, open: Option<u64>, source: &str, version: &LiveVersion) -> Result<()> {
+        let mut committed_atoms = 0;
+        for (id, coverage) in &version.parts {
+            let Some(row) = live.checkpoint(*id) else { continue };
+            if row.commit.is_some() && row.commit == open {
+                return Err(in_open_commit(&version.file, row.commit));
+            }
+            if row.is_pending() {
+                self.withdrawn.insert(*id);
+            } else if row.commit.is_some() {
+                committed_atoms += coverage.touched_atoms(version.evidence.row_groups());
+                self.outputs.extend(row.outputs.iter().map(|output| output.path()));
+            }
+        }
+        self.rows += if committed_atoms > 0 { version.evidence.rows() } else { 0 };
+        self.add(source, version, true, committed_atoms);
+        Ok(())
+    }
+
+    /// Adds the versions that share a withdrawn checkpoint with a chosen one: its output holds rows of all of them.
+    fn share(&mut self, live: &Live) {
+        for (source, version) in versions(live) {
+            let shares = version.parts.iter().any(|(id, _)| self.withdrawn.contains(id));
+            let key = (source.to_owned(), version.file.path.to_string());
+            let known = self.files.get(&key).is_some_and(|all| all.iter().any(|file| file.file == version.file));
+            if shares && !known {
+                self.add(source, version, false, 0);
+            }
+        }
+    }
+
+    fn add(&mut self, source: &str, version: &LiveVersion, chosen: bool, committed_atoms: u64) {
+        let file = version.file.clone();
+        let forgotten = Forgotten { source: source.to_owned(), file, chosen, committed_atoms };
+        self.files.entry((source.to_owned(), version.file.path.to_string())).or_default().push(forgotten);
+    }
+}
+
+fn in_open_commit(file: &FileVersion, n: Option<u64>) -> Error {
+    let n = n.unwrap_or_default();
+    Error::refused(format!("`{}` is in commit {n}, which is not finished", file.path))
+        .safe("nothing was changed")
+        .way("finish the commit first: lakemark run JOB, then forget")
+}
+
+impl Run {
+    /// Does what `plan` says, in one manifest.
+    ///
+    /// # Errors
+    /// [`Refused`](crate::ErrorKind::Refused) when it would do something else by now.
+    pub async fn forget(&self, plan: &ForgetPlan) -> Result<()> {
+        self.operate(Transition::Forget, |head, live| {
+            let now = ForgetPlan::in_state(head, live, plan.selection.clone())?;
+            if !now.is_same(plan) {
+                return Err(changed(self.store()));
+            }
+            let mut changes = Vec::new();
+            if !plan.withdrawn.is_empty() {
+                let event = Event::Withdrawn { checkpoints: plan.withdrawn.clone(), why: "forgotten".into() };
+                changes.push(Change::Event(event));
+            }
+            let mut by_source: BTreeMap<&str, Vec<FileVersion>> = BTreeMap::new();
+            for forgotten in plan.files.iter().filter(|file| file.chosen) {
+                by_source.entry(&forgotten.source).or_default().push(forgotten.file.clone());
+            }
+            for (source, files) in by_source {
+                changes.push(Change::Event(Event::Forgotten { source: source.to_owned(), files }));
+            }
+            Ok(changes)
+        })
+        .await
+    }
+}

@@ -1,0 +1,258 @@
+//! Committing: intent, sink, done; and finishing what earlier runs left.
+
+use super::state::{Run, State};
+use crate::error::{Error, Result};
+use crate::identity::{AttemptNonce, CheckpointId};
+use crate::sink::{Fitness, Sink};
+use crate::steps::reach;
+use crate::store::commit_object::{self, CommitMember};
+use crate::store::envelope::digest;
+use crate::store::invariants;
+use crate::store::medium::Created;
+use crate::store::segment::Event;
+use crate::store::transition::{SegmentChange, Transition};
+use crate::store::{Binding, OpenIntent, OutputFile};
+
+/// A commit that is visible.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Committed {
+    /// Its number.
+    pub n: u64,
+    /// Checkpoints in it.
+    pub checkpoints: u64,
+    /// Files it made visible.
+    pub files: u64,
+    /// Rows in them.
+    pub rows: u64,
+    /// Files that were gone from staging: their checkpoints were withdrawn, their atoms are undone.
+    pub missing: Vec<String>,
+}
+
+/// What a run finished for earlier ones.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Recovered {
+    /// The intent that was open.
+    pub committed: Option<Committed>,
+    /// Whether something that counted as done is undone now: plan again.
+    pub undone: bool,
+}
+
+impl Run {
+    /// Finishes what earlier runs left, before anything is planned: an open intent is brought into the sink, and
+    /// checkpoints whose staged files are gone are undone. Nothing is written when there is nothing to finish.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit).
+    pub async fn recover(&self, sink: Option<&dyn Sink>) -> Result<Recovered> {
+        let mut state = self.state.lock().await;
+        self.check_sink(&state, sink)?;
+        let committed = self.finish_intent(&mut state, sink).await?;
+        let unfit = self.withdraw_unfit(&mut state, sink).await?;
+        if unfit > 0 {
+            self.advance(&mut state, Transition::Withdraw).await?;
+        }
+        let missing = committed.as_ref().is_some_and(|committed| !committed.missing.is_empty());
+        Ok(Recovered { committed, undone: unfit > 0 || missing })
+    }
+
+    /// Brings the open intent, if there is one, into the sink.
+    async fn finish_intent(&self, state: &mut State, sink: Option<&dyn Sink>) -> Result<Option<Committed>> {
+        if state.head.manifest.commits.open.is_none() {
+            return Ok(None);
+        }
+        // What the caller had made visible in a sink of its own is not looked for in this one.
+        let sink = if Self::is_callers(state) { None } else { sink };
+        self.publish(state, sink).await.map(Some)
+    }
+
+    /// Finishes an open intent, then commits everything that is sealed and in no commit: intent, sink, done.
+    /// `None`: there was nothing to commit.
+    ///
+    /// # Errors
+    /// After any error the sink holds what the intent says or less, and the next run goes on from there.
+    pub async fn commit(&self, sink: Option<&dyn Sink>) -> Result<Vec<Committed>> {
+        let mut state = self.state.lock().await;
+        self.check_sink(&state, sink)?;
+        let mut committed: Vec<Committed> = self.finish_intent(&mut state, sink).await?.into_iter().collect();
+        self.gather(&mut state).await?;
+        let undone = self.withdraw_unfit(&mut state, sink).await?;
+        if undone > 0 && state.live.pending().next().is_none() {
+            // Durable with the intent; without one, on its own.
+            self.advance(&mut state, Transition::Withdraw).await?;
+        }
+        let ids: Vec<CheckpointId> = state.live.pending().map(|row| row.id).collect();
+        if !ids.is_empty() {
+            self.decide_commit(&mut state, ids, None).await?;
+            committed.push(self.publish(&mut state, sink).await?);
+        }
+        Ok(committed)
+    }
+
+    /// Whether the open intent is of a commit into the caller's own sink.
+    fn is_callers(state: &State) -> bool {
+        let open = state.head.manifest.commits.open.as_ref().map(|intent| intent.n);
+        open.is_some() && state.live.events().iter().rev().any(|row| row.event.callers_commit() == open)
+    }
+
+    /// A commit into another sink than the recorded one would call visible what is not.
+    fn check_sink(&self, state: &State, sink: Option<&dyn Sink>) -> Result<()> {
+        let (recorded, given) = (state.head.manifest.sink.as_ref(), sink.map(Sink::binding));
+        if recorded == given.as_ref() {
+            return Ok(());
+        }
+        let shown = |binding: Option<&Binding>| binding.map_or("none".to_owned(), |b| format!("{} {}", b.kind, b.root));
+        let what =
+            format!("the destination is {}, but the run was begun with {}", shown(given.as_ref()), shown(recorded));
+        Err(Error::refused(what)
+            .at(self.store.root())
+            .safe("nothing was committed")
+            .way("commit into the destination that the run was begun with (BeginOptions::sink)"))
+    }
+
+    /// Records exactly `ids` as one commit into the caller's own sink; see
+    /// [`CheckpointStore::mark_committed`](crate::CheckpointStore::mark_committed).
+    pub(super) async fn commit_exactly(&self, ids: &[CheckpointId]) -> Result<u64> {
+        let mut state = self.state.lock().await;
+        self.gather(&mut state).await?;
+        if state.head.manifest.commits.open.is_some() {
+            if !Self::is_callers(&state) {
+                return Err(Error::refused("a commit into the store's destination is not finished")
+                    .at(self.store.root())
+                    .safe("nothing was marked")
+                    .way("finish it first: Run::commit with the destination"));
+            }
+            self.publish(&mut state, None).await?;
+        }
+        let known = |id: &&CheckpointId| {
+            state.live.checkpoint(**id).is_some_and(|row| row.is_pending() || row.commit.is_some())
+        };
+        if let Some(stranger) = ids.iter().find(|id| !known(id)) {
+            return Err(Error::invalid(format!("{stranger} is not a live sealed checkpoint"))
+                .at(self.store.root())
+                .safe("nothing was marked"));
+        }
+        let mut fresh: Vec<_> =
+            ids.iter().copied().filter(|id| state.live.checkpoint(*id).is_some_and(|r| r.is_pending())).collect();
+        fresh.sort_unstable();
+        fresh.dedup();
+        if fresh.is_empty() {
+            return Ok(state.head.manifest.commits.last);
+        }
+        self.decide_commit(&mut state, fresh.clone(), Some(fresh)).await?;
+        Ok(self.publish(&mut state, None).await?.n)
+    }
+
+    /// Checks the staged files of checkpoints sealed in earlier epochs; those whose files are gone are undone, with the
+    /// next manifest.
+    async fn withdraw_unfit(&self, state: &mut State, sink: Option<&dyn Sink>) -> Result<usize> {
+        let Some(sink) = sink else { return Ok(0) };
+        let epoch = self.worker.epoch();
+        let older: Vec<_> = state.live.pending().filter(|row| row.id.epoch < epoch).cloned().collect();
+        let mut unfit = Vec::new();
+        for row in older {
+            for output in &row.outputs {
+                if sink.fitness(output).await? != Fitness::Fit {
+                    tracing::warn!(checkpoint = %row.id, file = output.name, "a staged file is gone; its atoms are undone");
+                    unfit.push(row.id);
+                    break;
+                }
+            }
+        }
+        let undone = unfit.len();
+        if undone > 0 {
+            let why = "their staged files were missing or of another size".to_owned();
+            self.note(state, Event::Withdrawn { checkpoints: unfit, why });
+        }
+        Ok(undone)
+    }
+
+    /// Writes the commit object and the intent that binds commit n to exactly `ids`.
+    async fn decide_commit(
+        &self,
+        state: &mut State,
+        ids: Vec<CheckpointId>,
+        only: Option<Vec<CheckpointId>>,
+    ) -> Result<()> {
+        let members: Vec<CommitMember> = ids
+            .iter()
+            .filter_map(|id| state.live.checkpoint(*id))
+            .map(|row| CommitMember { checkpoint: row.id, outputs: row.outputs.clone() })
+            .collect();
+        invariants::check_members(&state.live, &members)?;
+        let bytes = commit_object::encode(&members)?;
+        let outputs = || members.iter().flat_map(|member| &member.outputs);
+        let intent = OpenIntent {
+            n: state.head.manifest.commits.last + 1,
+            nonce: AttemptNonce::random(),
+            digest: digest(&bytes),
+            files: outputs().count() as u64,
+            rows: outputs().map(|output| output.rows).sum(),
+        };
+        reach("intent.before_object");
+        if let Created::Taken(_) = self.store.medium.create(intent.name(), bytes).await? {
+            let place = self.store.medium.place(intent.name());
+            return Err(Error::corrupt(place, "another object has the name of a new commit object"));
+        }
+        let (n, files, rows) = (intent.n, intent.files, intent.rows);
+        self.note(state, Event::Intent { n, files, rows, only });
+        reach("intent.before_segment");
+        self.advance(state, |segments| Transition::CommitIntent { intent, segments }).await
+    }
+
+    /// Brings the open intent into the sink and records that it is done.
+    async fn publish(&self, state: &mut State, sink: Option<&dyn Sink>) -> Result<Committed> {
+        let Some(intent) = state.head.manifest.commits.open.clone() else {
+            return Err(Error::invalid("there is no open intent"));
+        };
+        let members = self.read_intent(&intent).await?;
+        // An irreversible act outside the chain: the newest version must still be the one that was decided on.
+        self.worker.guard().await?;
+        let files: Vec<OutputFile> = members.iter().flat_map(|m| m.outputs.iter().cloned()).collect();
+        let missing = match sink {
+            Some(sink) => sink.publish(&files).await?,
+            None => Vec::new(),
+        };
+        let gone = |member: &&CommitMember| member.outputs.iter().any(|output| missing.contains(&output.name));
+        let withdrawn: Vec<CheckpointId> = members.iter().filter(gone).map(|m| m.checkpoint).collect();
+        let absent = || files.iter().filter(|file| missing.contains(&file.name));
+        let (missing_files, missing_rows) = (absent().count() as u64, absent().map(|f| f.rows).sum());
+        if !withdrawn.is_empty() {
+            tracing::warn!(checkpoints = withdrawn.len(), "staged files are gone; their atoms are undone");
+            let why = format!("their files were missing from commit {}", intent.n);
+            self.note(state, Event::Withdrawn { checkpoints: withdrawn.clone(), why });
+        }
+        self.note(state, Event::Done { n: intent.n });
+        let done = |segments| Transition::CommitDone { missing_files, missing_rows, segments };
+        if withdrawn.is_empty() {
+            // The record of the commit is in the intent's segment and in the manifest; history can wait for the next fold.
+            self.append(state, &done(SegmentChange::default())).await?;
+        } else {
+            self.advance(state, done).await?;
+        }
+        tracing::info!(
+            n = intent.n,
+            files = intent.files - missing_files,
+            rows = intent.rows - missing_rows,
+            "committed"
+        );
+        Ok(Committed {
+            n: intent.n,
+            checkpoints: (members.len() - withdrawn.len()) as u64,
+            files: intent.files - missing_files,
+            rows: intent.rows - missing_rows,
+            missing,
+        })
+    }
+
+    /// Reads the exact set of an intent (I6).
+    async fn read_intent(&self, intent: &OpenIntent) -> Result<Vec<CommitMember>> {
+        let place = self.store.medium.place(intent.name());
+        let Some(bytes) = self.store.medium.get(intent.name()).await? else {
+            return Err(Error::corrupt(place, "the commit object of the open intent is missing"));
+        };
+        if digest(&bytes) != intent.digest {
+            return Err(Error::corrupt(place, "the commit object is not the one that the intent names"));
+        }
+        commit_object::decode(&place, bytes)
+    }
+}

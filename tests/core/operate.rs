@@ -1,0 +1,332 @@
+//! Operators' verbs: what each does, what it says first, and what it refuses.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::time::Duration;
+
+use lakemark::store::{Decision, Event, TransitionKind};
+use lakemark::{
+    CheckpointStore, Counts, DirectorySink, ErrorKind, ForgetPlan, Lake, Lease, Pattern, Reason, Rebase, Root,
+    Selection, Sink, SourcePolicy, Wait, bless_plan, plan_source,
+};
+use rstest::rstest;
+
+use crate::commits::{Dies, DyingSink};
+use crate::harness::{
+    SOURCE, Site, collect_garbage, done, names, newest, next, put, results, seen_done, work, work_left, write_staged,
+};
+
+async fn operator(site: &Site) -> lakemark::Run {
+    site.store().operate(Wait::Takeover, Lease::default()).await.unwrap()
+}
+
+fn paths(paths: &[&str]) -> Selection {
+    Selection { paths: paths.iter().map(ToString::to_string).collect(), ..Selection::default() }
+}
+
+/// A site with each of `paths` done and committed.
+async fn committed(paths: &[&str]) -> Site {
+    let site = Site::quick();
+    let run = site.begin().await;
+    work_left(&run, &site.sink(), paths).await.unwrap();
+    run.commit(Some(&site.sink())).await.unwrap();
+    run.close().await.unwrap();
+    site
+}
+
+#[tokio::test]
+async fn a_verb_never_makes_a_store_and_waits_for_a_live_holder() {
+    let site = Site::quick();
+    let error = site.store().operate(Wait::Takeover, Lease::default()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert!(!site.at("store").exists());
+    let run = site.begin().await;
+    let error = site.store().operate(Wait::No, Lease::default()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Busy);
+    run.close().await.unwrap();
+    // No verb forgets what the store belongs to.
+    operator(&site).await.close().await.unwrap();
+    assert_eq!(newest(&site.store()).await.sink, Some(site.sink().binding()));
+}
+
+/// What a killed driver leaves: a staged file without a seal, loose seals, an unfinished object, a beat.
+#[tokio::test]
+async fn gc_removes_what_a_killed_run_left_and_nothing_that_counts() {
+    let site = committed(&["a"]).await;
+    let run = site.begin().await;
+    work_left(&run, &site.sink(), &["b"]).await.unwrap();
+    let orphan = write_staged(&run, &site.sink(), next(&run), "", "half a result").unwrap();
+    let epoch = run.worker().epoch();
+    drop(run);
+    let objects = site.objects();
+    put(&objects, "unfinished/0123456789abcdef", "torn").await;
+    fs::write(site.at("out.lakemark/binding-0123456789abcdef"), "torn").unwrap();
+    fs::write(site.at("out.lakemark/staged/notes.txt"), "a person's").unwrap();
+    put(&objects, "notes.txt", "a person's").await;
+
+    // The driver is gone without closing; its process is this one, which lives: nothing of its epoch is dead yet.
+    let held = site.store().garbage(Some(&site.sink()), Duration::ZERO).await.unwrap();
+    assert!(held.outputs.iter().all(|file| !file.path.contains(&orphan.name)), "{held:?}");
+    let run = operator(&site).await;
+    let young = run.collect(Some(&site.sink()), Duration::from_secs(3_600)).await.unwrap();
+    assert!(young.is_empty() && young.too_young > 0, "{young:?}");
+    let garbage = run.collect(Some(&site.sink()), Duration::ZERO).await.unwrap();
+    let gone: Vec<&str> = garbage.outputs.iter().map(|file| file.path.as_str()).collect();
+    assert_eq!(gone, ["binding-0123456789abcdef", &format!("staged/{}", orphan.name)]);
+    let seal = format!("epochs/{epoch}/seals/00000/0000000000.0000.json");
+    assert!(garbage.objects.iter().any(|(name, _)| *name == seal), "{garbage:?}");
+    assert!(garbage.bytes() > 0);
+    run.close().await.unwrap();
+    assert!(site.at("out.lakemark/staged/notes.txt").exists() && names(&objects).await.contains(&"notes.txt".into()));
+    fs::remove_file(site.at("out.lakemark/staged/notes.txt")).unwrap();
+    fs::remove_file(site.at("store/notes.txt")).unwrap();
+    collect_garbage(&site.store(), &objects, &site.sink()).await;
+
+    // What was sealed and not committed is.
+    let run = site.begin().await;
+    work_left(&run, &site.sink(), &["a", "b"]).await.unwrap();
+    assert_eq!(run.commit(Some(&site.sink())).await.unwrap()[0].files, 1);
+    run.close().await.unwrap();
+    assert_eq!(site.visible(), results(&["a", "b"]));
+}
+
+/// The files of an open intent, committed files, and files of a store restored from a copy (R97) stay.
+#[tokio::test]
+async fn gc_leaves_an_open_intent_alone() {
+    let site = Site::quick();
+    let run = site.begin().await;
+    work_left(&run, &site.sink(), &["a", "b"]).await.unwrap();
+    run.commit(Some(&DyingSink(site.sink(), Dies::After(1)))).await.unwrap_err();
+    drop(run);
+    let intent = newest(&site.store()).await.commits.open.unwrap();
+    collect_garbage(&site.store(), &site.objects(), &site.sink()).await;
+    assert_eq!(newest(&site.store()).await.commits.open, Some(intent));
+    let run = site.begin().await;
+    assert_eq!(run.recover(Some(&site.sink())).await.unwrap().committed.unwrap().files, 2);
+    run.close().await.unwrap();
+    assert_eq!(site.visible(), results(&["a", "b"]));
+}
+
+#[tokio::test]
+async fn gc_of_another_destination_is_refused() {
+    let site = committed(&["a"]).await;
+    let other = DirectorySink::open("parquet", site.at("other").to_str().unwrap()).unwrap();
+    let run = operator(&site).await;
+    assert_eq!(run.collect(Some(&other), Duration::ZERO).await.unwrap_err().kind(), ErrorKind::Refused);
+    run.close().await.unwrap();
+}
+
+/// R130: forgetting committed work says what it doubles; the file is planned again as forced, and only it.
+#[tokio::test]
+async fn r130_a_committed_file_is_forgotten_alone_and_said_to_double() {
+    let site = committed(&["a", "b"]).await;
+    let view = site.store().read().await.unwrap();
+    let plan = ForgetPlan::of(&view, paths(&["a", "nowhere"])).unwrap();
+    assert_eq!(plan.unknown, ["nowhere"]);
+    assert_eq!((plan.files.len(), plan.withdrawn.len()), (1, 0));
+    assert_eq!((plan.doubled_outputs.len(), plan.doubled_rows), (1, 20));
+    assert_eq!((plan.files[0].committed_atoms, plan.files[0].chosen), (2, true));
+    let run = operator(&site).await;
+    run.forget(&plan).await.unwrap();
+    run.close().await.unwrap();
+    let view = site.store().read().await.unwrap();
+    assert_eq!(done(&view.live), ["b"]);
+    assert!(view.live.is_forgotten(SOURCE, &plan.files[0].file));
+    // Its output stays on record: the destination is as the store says.
+    site.sink().check(view.expected().as_ref()).await.unwrap();
+    collect_garbage(&site.store(), &site.objects(), &site.sink()).await;
+    let run = site.begin().await;
+    work_left(&run, &site.sink(), &["a", "b"]).await.unwrap();
+    run.commit(Some(&site.sink())).await.unwrap();
+    run.close().await.unwrap();
+    assert_eq!(site.visible(), results(&["a", "a", "b"]), "as it was said");
+    let view = site.store().read().await.unwrap();
+    assert!(!view.live.is_forgotten(SOURCE, &plan.files[0].file), "it is done again");
+}
+
+/// An output file holds the rows of all files of its checkpoint: what is not committed is undone together.
+#[tokio::test]
+async fn forgetting_one_file_of_an_uncommitted_checkpoint_undoes_the_others_and_says_so() {
+    let site = Site::quick();
+    let run = site.begin().await;
+    let id = next(&run);
+    let output = write_staged(&run, &site.sink(), id, "", "result of a and b").unwrap();
+    run.stage_keys(id, vec![crate::harness::whole("a"), crate::harness::whole("b")]).unwrap();
+    run.stage_files(id, Box::pin(async { Ok(vec![output]) })).unwrap();
+    let _ = run.checkpoint(id, Counts::default()).await.unwrap();
+    work_left(&run, &site.sink(), &["c"]).await.unwrap();
+    run.close().await.unwrap();
+    let glob = Selection { globs: vec![Pattern::new("a*").unwrap()], ..Selection::default() };
+    let plan = ForgetPlan::of(&site.store().read().await.unwrap(), glob).unwrap();
+    let shown: Vec<_> = plan.files.iter().map(|file| (&*file.file.path, file.chosen)).collect();
+    assert_eq!((shown, plan.withdrawn.clone()), (vec![("a", true), ("b", false)], vec![id]));
+    let run = operator(&site).await;
+    run.forget(&plan).await.unwrap();
+    assert_eq!(run.commit(Some(&site.sink())).await.unwrap()[0].files, 1);
+    run.close().await.unwrap();
+    assert_eq!((seen_done(&site.store()).await, site.visible()), (vec!["c".to_owned()], results(&["c"])));
+    collect_garbage(&site.store(), &site.objects(), &site.sink()).await;
+    assert!(fs::read_dir(site.staged()).unwrap().next().is_none(), "the withdrawn output is garbage");
+}
+
+#[tokio::test]
+async fn forgetting_what_a_commit_holds_or_what_changed_since_is_refused() {
+    let site = Site::quick();
+    let run = site.begin().await;
+    work_left(&run, &site.sink(), &["a"]).await.unwrap();
+    run.commit(Some(&DyingSink(site.sink(), Dies::BeforePublish))).await.unwrap_err();
+    drop(run);
+    let view = site.store().read().await.unwrap();
+    let error = ForgetPlan::of(&view, paths(&["a"])).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Refused);
+    assert!(error.what().contains("commit 1, which is not finished"), "{error}");
+
+    let site = committed(&["a"]).await;
+    let run = site.begin().await;
+    let _ = work(&run, &site.sink(), "b").await.unwrap();
+    run.fold().await.unwrap();
+    let plan = ForgetPlan::of(&site.store().read().await.unwrap(), paths(&["b"])).unwrap();
+    run.commit(Some(&site.sink())).await.unwrap();
+    run.close().await.unwrap();
+    let run = operator(&site).await;
+    let error = run.forget(&plan).await.unwrap_err();
+    assert!(error.what().contains("changed since"), "it was not committed when it was looked at: {error}");
+    assert_eq!(seen_done(&site.store()).await, ["a", "b"]);
+    run.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_epoch_is_forgotten_whole() {
+    let site = committed(&["a"]).await;
+    let epoch = newest(&site.store()).await.epoch;
+    let run = site.begin().await;
+    work_left(&run, &site.sink(), &["b", "c"]).await.unwrap();
+    run.close().await.unwrap();
+    let selection = Selection { epoch: Some(epoch.next()), ..Selection::default() };
+    let plan = ForgetPlan::of(&site.store().read().await.unwrap(), selection).unwrap();
+    let run = operator(&site).await;
+    run.forget(&plan).await.unwrap();
+    run.close().await.unwrap();
+    assert_eq!(seen_done(&site.store()).await, ["a"]);
+    let events = site.store().read().await.unwrap().live.events().to_vec();
+    assert!(events.iter().any(|row| matches!(&row.event, Event::Forgotten { files, .. } if files.len() == 2)));
+    let manifests = site.store().manifests().await.unwrap();
+    assert!(manifests.iter().any(|manifest| manifest.transition == TransitionKind::Forget));
+}
+
+/// A lake of whole files with `texts`, by path.
+fn lake(site: &Site, texts: &[(&str, &str)]) -> Lake {
+    for (path, text) in texts {
+        fs::create_dir_all(site.at("lake")).unwrap();
+        fs::write(site.at("lake").join(path), text).unwrap();
+    }
+    Lake::open(site.at("lake").to_str().unwrap()).unwrap().with_whole_files()
+}
+
+/// R131 and W4: what is there now is done, without having run; it is told from processed work, and never committed.
+#[tokio::test]
+async fn r131_blessed_files_are_done_without_work() {
+    let site = committed(&["a"]).await;
+    let lake = lake(&site, &[("x", "one"), ("y", "two"), ("z", "three")]);
+    let listing = lake.list().await.unwrap();
+    let view = site.store().read().await.unwrap();
+    let blessing = bless_plan(SOURCE, &lake, &listing, &view.live, |file| &*file.path != "z").await.unwrap();
+    assert_eq!((blessing.files.len(), blessing.reasons["new"]), (2, 2));
+    let run = operator(&site).await;
+    run.bless(vec![blessing.clone()]).await.unwrap();
+    assert!(run.commit(Some(&site.sink())).await.unwrap().is_empty(), "there is nothing to commit");
+    let error = run.bless(vec![blessing]).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "they are done");
+    run.close().await.unwrap();
+    collect_garbage(&site.store(), &site.objects(), &site.sink()).await;
+    let view = site.store().read().await.unwrap();
+    assert_eq!(done(&view.live), ["a", "x", "y"]);
+    assert_eq!(view.live.checkpoints().filter(|row| row.decision == Decision::Blessed).count(), 1);
+    let plan = plan_source(SOURCE, &lake, &listing, &view.live, SourcePolicy::default()).await.unwrap();
+    assert_eq!(plan.files.iter().map(|file| &*file.file.path).collect::<Vec<_>>(), ["z"]);
+
+    // A replaced one is blessed in its new version, a forgotten blessing is undone and doubles nothing.
+    fs::write(site.at("lake/x"), "another one").unwrap();
+    let listing = lake.list().await.unwrap();
+    let blessing = bless_plan(SOURCE, &lake, &listing, &view.live, |file| &*file.path == "x").await.unwrap();
+    assert_eq!(blessing.reasons, BTreeMap::from([("replaced", 1)]));
+    let run = operator(&site).await;
+    run.bless(vec![blessing]).await.unwrap();
+    run.close().await.unwrap();
+    let view = site.store().read().await.unwrap();
+    let plan = ForgetPlan::of(&view, paths(&["y"])).unwrap();
+    assert_eq!((plan.files.len(), plan.doubled_rows), (1, 0));
+    let run = operator(&site).await;
+    run.forget(&plan).await.unwrap();
+    run.close().await.unwrap();
+    let view = site.store().read().await.unwrap();
+    let plan = plan_source(SOURCE, &lake, &listing, &view.live, SourcePolicy::default()).await.unwrap();
+    let left: Vec<_> = plan.files.iter().map(|file| (&*file.file.path, file.reason)).collect();
+    assert_eq!(left, [("y", Reason::Forced), ("z", Reason::New)]);
+    assert_eq!((plan.report.forced, plan.report.new, plan.report.done), (1, 1, 1));
+}
+
+/// W16: a moved source keeps its finished work; a moved destination keeps its commits.
+#[rstest]
+#[case::finished(false)]
+#[case::in_the_middle_of_a_commit(true)]
+#[tokio::test]
+async fn w16_a_store_goes_on_at_new_roots(#[case] open: bool) {
+    let site = committed(&["a"]).await;
+    if open {
+        let run = site.begin().await;
+        work_left(&run, &site.sink(), &["b"]).await.unwrap();
+        run.commit(Some(&DyingSink(site.sink(), Dies::BeforePublish))).await.unwrap_err();
+        drop(run);
+    }
+    for (from, to) in [("out", "moved"), ("out.lakemark", "moved.lakemark")] {
+        fs::rename(site.at(from), site.at(to)).unwrap();
+    }
+    let moved = DirectorySink::open("parquet", site.at("moved").to_str().unwrap()).unwrap();
+    let options = || crate::harness::with_sink(&moved);
+    assert_eq!(site.store().begin(options()).await.unwrap_err().kind(), ErrorKind::Refused);
+    let manifest = newest(&site.store()).await;
+    let sink = Some(site.root("moved"));
+    let stranger = Rebase { sources: BTreeMap::from([("strange".to_owned(), site.root("x"))]), sink: sink.clone() };
+    assert_eq!(stranger.against(&manifest).unwrap_err().kind(), ErrorKind::Invalid);
+    let rebase = Rebase { sources: BTreeMap::new(), sink }.against(&manifest).unwrap();
+    let run = operator(&site).await;
+    let rebased = run.rebase(rebase.clone()).await;
+    run.close().await.unwrap();
+    if open {
+        assert_eq!(rebased.unwrap_err().kind(), ErrorKind::Refused);
+        return;
+    }
+    rebased.unwrap();
+    assert!(rebase.against(&newest(&site.store()).await).unwrap().is_empty(), "it is there already");
+    let run = site.store().begin(options()).await.unwrap();
+    moved.check(run.with_live(expected_of).await.as_ref()).await.unwrap();
+    work_left(&run, &moved, &["a", "b"]).await.unwrap();
+    run.commit(Some(&moved)).await.unwrap();
+    run.close().await.unwrap();
+    assert_eq!(crate::harness::texts(&site.at("moved")), results(&["a", "b"]));
+}
+
+fn expected_of(head: &lakemark::store::Head, live: &lakemark::Live) -> Option<lakemark::Expected> {
+    lakemark::View { head: Some(head.clone()), live: live.clone(), ..Default::default() }.expected()
+}
+
+#[tokio::test]
+async fn a_rebased_source_is_planned_from_its_new_root() {
+    let site = Site::quick();
+    let root = site.root("lake");
+    let settings = lakemark::SourceSettings { root, format: "parquet".into(), mode: "files".into() };
+    let sources = BTreeMap::from([(SOURCE.to_owned(), settings.clone())]);
+    let begin = |sources| lakemark::BeginOptions { sources, ..crate::harness::takeover() };
+    site.store().begin(begin(sources)).await.unwrap().close().await.unwrap();
+    let new = Root::parse("s3://bucket/lake").unwrap();
+    let rebase = Rebase { sources: BTreeMap::from([(SOURCE.to_owned(), new.clone())]), sink: None };
+    let run = operator(&site).await;
+    run.rebase(rebase).await.unwrap();
+    run.close().await.unwrap();
+    let moved = BTreeMap::from([(SOURCE.to_owned(), lakemark::SourceSettings { root: new, ..settings })]);
+    site.store().begin(begin(moved)).await.unwrap().close().await.unwrap();
+    let events = site.store().read().await.unwrap().live.events().to_vec();
+    let told = events.iter().any(|row| matches!(&row.event, Event::Operated { verb, .. } if verb == "rebase"));
+    assert!(told);
+}
