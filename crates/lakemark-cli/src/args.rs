@@ -7,7 +7,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 /// Verbs of the contract that this version does not have.
-const LATER: [&str; 9] = ["forget", "bless", "accept", "reopen", "gc", "repair", "rebase", "report", "cluster"];
+const LATER: [&str; 5] = ["accept", "reopen", "repair", "report", "cluster"];
 
 const EXAMPLES: &str = "\
 Examples:
@@ -18,6 +18,8 @@ Examples:
                --sink parquet:/data/out
   lakemark status job.toml docs/a.parquet    what is known about a file
   lakemark log --store /data/out.lakemark/store
+  lakemark forget job.toml docs/a.parquet    do it again with the next run
+  lakemark gc job.toml --dry-run             what killed runs left
 
 Exit codes:
   0 done or nothing to do, 1 stopped by an error, 2 usage, 3 partial, 4 busy or fenced,
@@ -86,6 +88,14 @@ pub(crate) enum Verb {
     Files(FilesArgs),
     /// Check every object of the store, and the store against its destination, without changing anything
     Verify(JobArgs),
+    /// Make finished work undone, by path, pattern or epoch
+    Forget(ForgetArgs),
+    /// Record the present files of the sources as done, without running
+    Bless(BlessArgs),
+    /// Remove what is proven dead: what killed and superseded runs left
+    Gc(GcArgs),
+    /// Go on where the job says now, after a source or the destination was moved
+    Rebase(RebaseArgs),
 }
 
 /// A job: a file, flags over it, or flags alone.
@@ -115,6 +125,76 @@ pub(crate) struct RunArgs {
     /// Do not ask
     #[arg(short, long)]
     pub(crate) yes: bool,
+    #[command(flatten)]
+    pub(crate) job: JobArgs,
+}
+
+/// How a verb that changes the store goes about it.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct ChangeArgs {
+    /// Only say what would be done
+    #[arg(short = 'n', long)]
+    pub(crate) dry_run: bool,
+    /// Do not ask
+    #[arg(short, long)]
+    pub(crate) yes: bool,
+    /// Take the store from a live holder, which is fenced
+    #[arg(long)]
+    pub(crate) takeover: bool,
+    /// Stop at once if the store has a holder, instead of waiting one lease
+    #[arg(long)]
+    pub(crate) no_wait: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ForgetArgs {
+    /// All files whose path matches, e.g. 'day=2026-11-*/**'; can be repeated
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) glob: Vec<String>,
+    /// All files of which something was done in this epoch, as `lakemark log` shows it
+    #[arg(long, value_name = "N")]
+    pub(crate) epoch: Option<u64>,
+    /// All files whose task failed; none are set aside in this version
+    #[arg(long)]
+    pub(crate) failed: bool,
+    /// Also take committed output out of the destination (not in this version)
+    #[arg(long)]
+    pub(crate) retract: bool,
+    #[command(flatten)]
+    pub(crate) change: ChangeArgs,
+    #[command(flatten)]
+    pub(crate) what: StatusArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BlessArgs {
+    /// Only files whose path matches; can be repeated
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) glob: Vec<String>,
+    /// Only files last written before this time, e.g. 2026-11-30 or 2026-11-30T06:00:00Z
+    #[arg(long, value_name = "TIME")]
+    pub(crate) before: Option<String>,
+    #[command(flatten)]
+    pub(crate) change: ChangeArgs,
+    #[command(flatten)]
+    pub(crate) job: JobArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct GcArgs {
+    /// Leave what was written less than this before the newest object, e.g. 1h
+    #[arg(long, value_name = "D", default_value = "0s")]
+    pub(crate) min_age: String,
+    #[command(flatten)]
+    pub(crate) change: ChangeArgs,
+    #[command(flatten)]
+    pub(crate) job: JobArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RebaseArgs {
+    #[command(flatten)]
+    pub(crate) change: ChangeArgs,
     #[command(flatten)]
     pub(crate) job: JobArgs,
 }

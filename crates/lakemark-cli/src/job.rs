@@ -30,7 +30,7 @@ impl Job {
         let checkpoints = Checkpoints::new(store, options(config, args));
         let ctx = context(config)?;
         for source in config.tracked() {
-            ctx.register_checkpointed(&checkpoints, spec(source, args)).await?;
+            ctx.register_checkpointed(&checkpoints, planned_spec(source, args)).await?;
         }
         let query = if checkpoints.has_schemas()? {
             for source in config.sources.iter().filter(|source| source.role == Role::Lookup) {
@@ -79,7 +79,7 @@ fn options(config: &JobConfig, args: &RunArgs) -> Options {
     }
 }
 
-fn spec(source: &SourceConfig, args: &RunArgs) -> SourceSpec {
+fn planned_spec(source: &SourceConfig, args: &RunArgs) -> SourceSpec {
     let policy = SourcePolicy {
         on_change: match source.on_change {
             config::OnChange::Ignore => lakemark::OnChange::Ignore,
@@ -98,8 +98,14 @@ fn spec(source: &SourceConfig, args: &RunArgs) -> SourceSpec {
         },
         verify: args.verify,
     };
-    let mut spec = SourceSpec::new(&source.name, &source.url).with_policy(policy);
+    let mut spec = spec(source).with_policy(policy);
     spec.refresh_schema = args.refresh_schema;
+    spec
+}
+
+/// Where a source is, with the default policy.
+pub(crate) fn spec(source: &SourceConfig) -> SourceSpec {
+    let mut spec = SourceSpec::new(&source.name, &source.url);
     spec.storage = source.storage_options.clone();
     spec
 }
@@ -133,9 +139,7 @@ pub(crate) fn output(config: &JobConfig) -> Result<Option<Output>> {
 
 /// A lookup is read into memory on the driver, so that its size is known and it can be broadcast.
 async fn register_lookup(ctx: &SessionContext, source: &SourceConfig) -> Result<()> {
-    let mut spec = SourceSpec::new(&source.name, &source.url);
-    spec.storage = source.storage_options.clone();
-    let table = read_lookup(spec).await?;
+    let table = read_lookup(spec(source)).await?;
     ctx.register_table(datafusion::common::TableReference::bare(source.name.as_str()), table).map(drop).map_err(|e| {
         from_datafusion(e, ErrorKind::Invalid, &format!("the lookup `{}` cannot be registered", source.name))
     })

@@ -74,6 +74,8 @@ fn what(event: &Event) -> &'static str {
         Event::Void { .. } => "void",
         Event::Schema { .. } => "schema",
         Event::Closed { .. } => "close",
+        Event::Forgotten { .. } => "forget",
+        Event::Operated { .. } => "operator",
     }
 }
 
@@ -87,6 +89,8 @@ fn detail(event: &Event) -> String {
         Event::Void { n } => format!("commit {n} was given up"),
         Event::Schema { source, .. } => format!("of source `{source}` recorded"),
         Event::Closed { sealed } => format!("{sealed} checkpoints sealed"),
+        Event::Forgotten { source, files } => format!("{} files of source `{source}` made undone", files.len()),
+        Event::Operated { verb, what } => format!("{verb}: {what}"),
     }
 }
 

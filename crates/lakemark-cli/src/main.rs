@@ -5,6 +5,7 @@ mod config;
 mod files;
 mod job;
 mod log;
+mod operate;
 mod progress;
 mod render;
 mod run;
@@ -78,6 +79,10 @@ async fn dispatch(cli: &Cli) -> Ended {
         Verb::Log(args) => log::log(args, &cli.output).await,
         Verb::Files(args) => files::files(args, &cli.output).await,
         Verb::Verify(args) => verify::verify(args, &cli.output).await,
+        Verb::Forget(args) => operate::forget(args, &cli.output).await,
+        Verb::Bless(args) => operate::bless(args, &cli.output).await,
+        Verb::Gc(args) => operate::gc(args, &cli.output).await,
+        Verb::Rebase(args) => operate::rebase(args, &cli.output).await,
     }
 }
 

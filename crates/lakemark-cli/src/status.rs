@@ -53,6 +53,7 @@ struct Checkpoints {
     committed: u64,
     rejected: u64,
     withdrawn: u64,
+    blessed: u64,
     loose: u64,
 }
 
@@ -121,6 +122,7 @@ pub(crate) async fn status(args: &StatusArgs, output: &OutputArgs) -> Ended {
             committed: count(Decision::Accepted, Some(true)),
             rejected: count(Decision::Rejected, None),
             withdrawn: count(Decision::Withdrawn, None),
+            blessed: count(Decision::Blessed, None),
             loose: view.loose.checkpoints.len() as u64,
         },
         failed_tasks: 0,
@@ -157,7 +159,8 @@ fn path_status(view: &View, manifest: &lakemark::store::Manifest, path: &str) ->
     PathStatus { path: path.to_owned(), known: !versions.is_empty(), versions }
 }
 
-fn relative_to(root: &lakemark::Root, path: &str) -> Option<String> {
+/// `path` relative to `root`, if it lies below it.
+pub(crate) fn relative_to(root: &lakemark::Root, path: &str) -> Option<String> {
     let full = lakemark::Root::parse(path).ok()?;
     let (root, full) = (root.to_string(), full);
     let prefix = lakemark::Root::parse(&root).ok()?;
@@ -182,9 +185,15 @@ fn version_status(view: &View, source: &str, version: &LiveVersion) -> VersionSt
 fn part_status(view: &View, id: CheckpointId, atoms: &str) -> PartStatus {
     let row = view.live.checkpoint(id);
     let commit = row.and_then(|row| row.commit);
+    let blessed = row.is_some_and(|row| row.decision == Decision::Blessed);
     PartStatus {
         atoms: atoms.to_owned(),
-        state: if commit.is_some() { "committed".into() } else { "checkpointed".into() },
+        state: match (blessed, commit) {
+            (true, _) => "blessed",
+            (false, Some(_)) => "committed",
+            (false, None) => "checkpointed",
+        }
+        .into(),
         epoch: id.epoch.0,
         checkpoint: id.to_string(),
         sealed_at: row.map(|row| lakemark::time::text(row.sealed_at)).unwrap_or_default(),
@@ -204,8 +213,8 @@ fn print(status: &Status) {
     render::line(&format!("done         {} row groups in {} files", status.atoms, status.files));
     let c = &status.checkpoints;
     render::line(&format!(
-        "checkpoints  {} committed, {} uncommitted ({} not folded), {} rejected, {} withdrawn",
-        c.committed, c.uncommitted, c.loose, c.rejected, c.withdrawn
+        "checkpoints  {} committed, {} uncommitted ({} not folded), {} rejected, {} withdrawn, {} blessed",
+        c.committed, c.uncommitted, c.loose, c.rejected, c.withdrawn, c.blessed
     ));
     render::line(&format!(
         "commits      {} made, {} files and {} rows visible",

@@ -288,6 +288,14 @@ impl Checkpoints {
         InputId(self.shared.next_input.fetch_add(1, Ordering::Relaxed))
     }
 
+    /// Adds a tracked source without a table for it: for what needs no query.
+    ///
+    /// # Errors
+    /// As [`LakemarkExt::register_checkpointed`](crate::LakemarkExt::register_checkpointed).
+    pub async fn add(&self, spec: SourceSpec) -> Result<()> {
+        self.add_source(spec).await.map(drop)
+    }
+
     /// Adds a tracked source: lists it and plans it against the store.
     pub(crate) async fn add_source(&self, spec: SourceSpec) -> Result<Arc<Source>> {
         self.check_new(&spec.name)?;

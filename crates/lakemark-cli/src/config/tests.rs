@@ -478,7 +478,7 @@ fn status_tells_the_job_from_paths(#[case] args: &[&str], #[case] job: Option<&s
 }
 
 #[rstest]
-#[case(&["gc", "--dry-run"], "error: `gc` is not in this version\n")]
+#[case(&["report", "--html", "x"], "error: `report` is not in this version\n")]
 #[case(&["lag"], "error: unrecognized subcommand 'lag'\n")]
 fn verbs_that_are_not_there(#[case] args: &[&str], #[case] expected: &str) {
     let error = Cli::read(["lakemark"].iter().chain(args)).unwrap_err();

@@ -14,6 +14,7 @@ mod crash;
 mod identity;
 mod idle;
 mod kills;
+mod operate;
 mod partitions;
 mod remote;
 mod stops;

@@ -1,5 +1,6 @@
 //! A run from plan to commit.
 
+mod bless;
 mod broadcast;
 mod plan;
 mod progress;

@@ -246,12 +246,13 @@ fn source_report(source: &Source) -> SourceReport {
 
 /// Takes one file out of the count of `reason`; a file that changed meanwhile may have been counted under another one.
 fn uncount(report: &mut SourceReport, reason: Reason) {
-    let SourceReport { new, replaced, moved, partly_done, .. } = report;
+    let SourceReport { new, replaced, moved, partly_done, forced, .. } = report;
     let counts = match reason {
-        Reason::New => [new, replaced, moved, partly_done],
-        Reason::Replaced => [replaced, moved, partly_done, new],
-        Reason::Moved => [moved, replaced, partly_done, new],
-        Reason::PartlyDone => [partly_done, replaced, moved, new],
+        Reason::New => [new, replaced, moved, partly_done, forced],
+        Reason::Replaced => [replaced, moved, partly_done, new, forced],
+        Reason::Moved => [moved, replaced, partly_done, new, forced],
+        Reason::PartlyDone => [partly_done, replaced, moved, new, forced],
+        Reason::Forced => [forced, new, replaced, moved, partly_done],
     };
     if let Some(count) = counts.into_iter().find(|count| **count > 0) {
         *count -= 1;

@@ -48,6 +48,32 @@ pub(crate) async fn run_query(
     (report, error)
 }
 
+/// Wins an epoch for a run over `checkpoints`, and binds the destination to the store.
+pub(super) async fn begin(checkpoints: &Checkpoints, output: Option<&Output>) -> Result<Run> {
+    let options = checkpoints.options();
+    let begin = BeginOptions {
+        sources: checkpoints.settings(),
+        sink: output.map(|output| output.sink.binding()),
+        wait: options.wait,
+        lease: options.lease,
+    };
+    let run = checkpoints.store().begin(begin).await?;
+    if let Some(output) = output {
+        output.sink.bind(run.worker().store_id()).await?;
+    }
+    Ok(run)
+}
+
+/// Records the schemas that the store does not know yet.
+pub(super) async fn record_schemas(checkpoints: &Checkpoints, run: &Run) -> Result<()> {
+    for source in checkpoints.sources() {
+        if let (true, Some(schema)) = (source.schema_is_new, &source.schema) {
+            run.record_schema(&source.name, &to_ipc(schema, &source.partitions)?).await?;
+        }
+    }
+    Ok(())
+}
+
 struct Driver<'a> {
     checkpoints: &'a Checkpoints,
     output: Option<Output>,
@@ -90,7 +116,7 @@ impl Driver<'_> {
         let began = Instant::now();
         let mut stop = self.stop.clone();
         let run = tokio::select! {
-            run = self.begin() => Arc::new(run?),
+            run = begin(self.checkpoints, self.output.as_ref()) => Arc::new(run?),
             // Perhaps waiting for another holder: nothing was taken over, nothing was changed.
             () = stop.reached(1) => {
                 self.stopped = true;
@@ -196,31 +222,11 @@ impl Driver<'_> {
         Ok(more)
     }
 
-    async fn begin(&self) -> Result<Run> {
-        let options = self.checkpoints.options();
-        let run = self
-            .checkpoints
-            .store()
-            .begin(BeginOptions {
-                sources: self.checkpoints.settings(),
-                sink: self.output.as_ref().map(|output| output.sink.binding()),
-                wait: options.wait,
-                lease: options.lease,
-            })
-            .await?;
-        if let Some(output) = &self.output {
-            output.sink.bind(run.worker().store_id()).await?;
-        }
-        Ok(run)
-    }
-
     /// Runs what is planned, and again what changed meanwhile.
     async fn work(&mut self, run: &Arc<Run>, query: &Query, mut planned: Option<Planned>) -> Result<()> {
         let began = Instant::now();
+        record_schemas(self.checkpoints, run).await?;
         for source in self.checkpoints.sources() {
-            if let (true, Some(schema)) = (source.schema_is_new, &source.schema) {
-                run.record_schema(&source.name, &to_ipc(schema, &source.partitions)?).await?;
-            }
             run.update_files(&source.name, source.plan().updates.clone()).await?;
         }
         let context = query.state.task_ctx();

@@ -1,0 +1,89 @@
+//! `lakemark forget`.
+
+use lakemark::{Epoch, Error, ErrorKind, ForgetPlan, Selection, View};
+use lakemark_datafusion::Outcome;
+
+use super::{confirmed, count, patterns, some, tell, under_an_epoch};
+use crate::args::{ForgetArgs, OutputArgs};
+use crate::status::{open_view, relative_to};
+use crate::{Ended, Failure, config};
+
+pub(crate) async fn forget(args: &ForgetArgs, output: &OutputArgs) -> Ended {
+    let (job, paths) = args.what.split();
+    if args.retract {
+        return Err(Error::new(ErrorKind::Unsupported, "--retract is not in this version: committed output stays")
+            .safe("nothing was changed")
+            .way("forget without it: the rows are there twice once the files are done again")
+            .into());
+    }
+    if paths.is_empty() && args.glob.is_empty() && args.epoch.is_none() && !args.failed {
+        return Err(Failure::usage(
+            Error::invalid("nothing is named that is to be forgotten")
+                .way("name paths of source files, as `lakemark files` shows them")
+                .way("or --glob PATTERN, or --epoch N"),
+        ));
+    }
+    let config = config::load(&job).map_err(Failure::usage)?;
+    let (store, view) = open_view(&job).await?;
+    let selection = Selection {
+        paths: paths.iter().map(|path| known_path(&view, &path.to_string_lossy())).collect(),
+        globs: patterns(&args.glob)?,
+        epoch: args.epoch.map(Epoch),
+        ..Selection::default()
+    };
+    let plan = ForgetPlan::of(&view, selection)?;
+    if plan.is_empty() {
+        if !output.quiet {
+            eprintln!("nothing of what is named is done");
+        }
+        tell("forget", &store, output, false, &plan);
+        return Ok(Outcome::Nothing);
+    }
+    if !confirmed(&args.change, output, &shown(&plan))? {
+        tell("forget", &store, output, false, &plan);
+        return Ok(Outcome::Nothing);
+    }
+    under_an_epoch(&store, &config, &args.change, async |run| run.forget(&plan).await).await?;
+    if !output.quiet {
+        eprintln!("forgotten; the next run does them again");
+    }
+    tell("forget", &store, output, true, &plan);
+    Ok(Outcome::Done)
+}
+
+/// The path as the store knows it: it can be given relative to a source's root, or whole.
+fn known_path(view: &View, path: &str) -> String {
+    if view.live.sources().any(|source| !view.live.versions(source, path).is_empty()) {
+        return path.to_owned();
+    }
+    let sources = view.head.iter().flat_map(|head| &head.manifest.sources);
+    let relative = sources.filter_map(|(source, settings)| Some((source, relative_to(&settings.root, path)?)));
+    let mut known = relative.filter(|(source, relative)| !view.live.versions(source, relative).is_empty());
+    known.next().map_or_else(|| path.to_owned(), |(_, relative)| relative)
+}
+
+fn shown(plan: &ForgetPlan) -> Vec<String> {
+    let (chosen, others): (Vec<_>, Vec<_>) = plan.files.iter().partition(|file| file.chosen);
+    let mut lines = vec![format!("makes {} undone:", count(chosen.len() as u64, "file"))];
+    lines.extend(some(chosen.iter().map(|file| file.file.to_string())));
+    if !others.is_empty() {
+        lines.push(format!(
+            "and with them {}, whose rows are in the same output, which is not committed yet:",
+            count(others.len() as u64, "file")
+        ));
+        lines.extend(some(others.iter().map(|file| file.file.to_string())));
+    }
+    if plan.doubled_rows > 0 {
+        lines.push(format!(
+            "their rows stay in {} of the destination: what came of up to {} is there twice once they are done again:",
+            count(plan.doubled_outputs.len() as u64, "committed file"),
+            count(plan.doubled_rows, "source row")
+        ));
+        lines.extend(some(plan.doubled_outputs.iter().cloned()));
+    }
+    if !plan.unknown.is_empty() {
+        lines.push("nothing is done of:".to_owned());
+        lines.extend(some(plan.unknown.iter().cloned()));
+    }
+    lines
+}

@@ -1,0 +1,125 @@
+//! Verbs that change a store: each says what it will do, asks, and does it under an epoch of its own.
+
+mod bless;
+mod forget;
+mod gc;
+mod rebase;
+
+use std::io::{BufRead, IsTerminal, Write};
+use std::sync::Arc;
+
+use lakemark::store::Manifest;
+use lakemark::{
+    BucketSink, DirectorySink, Error, Lease, ObjectCheckpointStore, OutputSink, Pattern, Result, Run, Wait,
+};
+use serde::Serialize;
+
+use crate::args::{ChangeArgs, OutputArgs};
+use crate::config::JobConfig;
+use crate::{Failure, job, render};
+
+pub(crate) use bless::bless;
+pub(crate) use forget::forget;
+pub(crate) use gc::gc;
+pub(crate) use rebase::rebase;
+
+/// The verb's result for scripts: what it was to do, and whether it did.
+#[derive(Serialize)]
+struct Told<'a, T> {
+    store: String,
+    verb: &'static str,
+    /// Whether the store was changed.
+    done: bool,
+    #[serde(flatten)]
+    what: &'a T,
+}
+
+/// Prints the result for scripts.
+fn tell<T: Serialize>(verb: &'static str, store: &ObjectCheckpointStore, output: &OutputArgs, done: bool, what: &T) {
+    if output.json {
+        render::json(&Told { store: store.root().to_string(), verb, done, what });
+    }
+}
+
+/// Whether to go on after `shown`, what would be done, was said: asked of the person at the terminal, unless told not to.
+///
+/// # Errors
+/// [`Refused`](lakemark::ErrorKind::Refused) when there is nobody to ask.
+fn confirmed(change: &ChangeArgs, output: &OutputArgs, shown: &[String]) -> Result<bool> {
+    let mut err = std::io::stderr().lock();
+    if !output.quiet {
+        for line in shown {
+            let _ = writeln!(err, "{line}");
+        }
+    }
+    if change.dry_run || change.yes {
+        return Ok(!change.dry_run);
+    }
+    let stdin = std::io::stdin();
+    if !stdin.is_terminal() {
+        return Err(Error::refused("this changes the store, and nobody was asked")
+            .safe("nothing was changed")
+            .way("run again with --yes, to do what was said above")
+            .way("run again with --dry-run, only to see it"));
+    }
+    let _ = write!(err, "go on? [y/N] ");
+    let _ = err.flush();
+    let mut answer = String::new();
+    let _ = stdin.lock().read_line(&mut answer);
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+/// The first few of `all`, one line each, and how many more there are.
+fn some(all: impl ExactSizeIterator<Item = String>) -> Vec<String> {
+    const SHOWN: usize = 20;
+    let more = all.len().saturating_sub(SHOWN);
+    let mut lines: Vec<String> = all.take(SHOWN).map(|line| format!("  {line}")).collect();
+    if more > 0 {
+        lines.push(format!("  ... and {more} more"));
+    }
+    lines
+}
+
+fn wait(change: &ChangeArgs) -> Wait {
+    match (change.takeover, change.no_wait) {
+        (true, _) => Wait::Takeover,
+        (false, true) => Wait::No,
+        (false, false) => Wait::Lease,
+    }
+}
+
+/// Wins an epoch for a verb, does it, and closes the epoch.
+async fn under_an_epoch<T>(
+    store: &ObjectCheckpointStore,
+    config: &JobConfig,
+    change: &ChangeArgs,
+    verb: impl AsyncFnOnce(&Run) -> Result<T>,
+) -> Result<T> {
+    let lease = Lease { beat: config.run.beat, lease: config.run.lease };
+    let run = store.operate(wait(change), lease).await?;
+    let done = verb(&run).await;
+    let closed = run.close().await;
+    done.and_then(|done| closed.map(|()| done))
+}
+
+/// The destination of the job, else the one that the store belongs to.
+fn sink_of(config: &JobConfig, manifest: &Manifest) -> Result<Option<Arc<dyn OutputSink>>> {
+    if let Some(output) = job::output(config)? {
+        return Ok(Some(output.sink));
+    }
+    let Some(binding) = &manifest.sink else { return Ok(None) };
+    let url = binding.root.to_string();
+    if binding.root.is_local() {
+        return Ok(Some(Arc::new(DirectorySink::open(&binding.kind, &url)?)));
+    }
+    Ok(Some(Arc::new(BucketSink::connect(&binding.kind, &url, &config.sink.storage_options)?)))
+}
+
+fn patterns(globs: &[String]) -> Result<Vec<Pattern>, Failure> {
+    globs.iter().map(|glob| Pattern::new(glob.clone())).collect::<Result<_>>().map_err(Failure::usage)
+}
+
+/// A count and its noun.
+fn count(n: u64, noun: &str) -> String {
+    format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
+}

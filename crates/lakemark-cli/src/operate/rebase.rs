@@ -1,0 +1,93 @@
+//! `lakemark rebase`.
+
+use lakemark::{Lake, Rebase};
+use lakemark_datafusion::Outcome;
+use serde::Serialize;
+
+use super::{confirmed, tell, under_an_epoch};
+use crate::args::{OutputArgs, RebaseArgs};
+use crate::status::open_view;
+use crate::{Ended, Failure, config, job};
+
+#[derive(Serialize)]
+struct Moves {
+    moves: Vec<Move>,
+}
+
+#[derive(Serialize)]
+struct Move {
+    /// A source's name, or `null` for the destination.
+    source: Option<String>,
+    from: String,
+    to: String,
+    /// Known files that are at the new root with their size, with another one, and not at all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    files: Option<Fit>,
+}
+
+#[derive(Serialize)]
+struct Fit {
+    same_size: u64,
+    other_size: u64,
+    gone: u64,
+}
+
+pub(crate) async fn rebase(args: &RebaseArgs, output: &OutputArgs) -> Ended {
+    let config = config::load(&args.job).map_err(Failure::usage)?;
+    let (store, view) = open_view(&args.job).await?;
+    let Some(head) = &view.head else { return Ok(Outcome::Nothing) };
+    let manifest = &head.manifest;
+    let mut wanted = Rebase::default();
+    let mut lakes = Vec::new();
+    for source in config.tracked() {
+        let lake = Lake::connect(&source.url, &source.storage_options).await?;
+        wanted.sources.insert(source.name.clone(), lake.root().clone());
+        lakes.push((source.name.clone(), lake));
+    }
+    let to = job::output(&config)?;
+    wanted.sink = to.as_ref().map(|to| to.sink.root().clone());
+    let rebase = wanted.against(manifest)?;
+    let mut moves = Vec::new();
+    for (name, lake) in lakes.iter().filter(|(name, _)| rebase.sources.contains_key(name)) {
+        let (same_size, other_size, gone) = Rebase::fit(&view.live, name, &lake.list().await?);
+        moves.push(Move {
+            source: Some(name.clone()),
+            from: manifest.sources.get(name).map(|settings| settings.root.to_string()).unwrap_or_default(),
+            to: lake.root().to_string(),
+            files: Some(Fit { same_size, other_size, gone }),
+        });
+    }
+    if let (Some(root), Some(to)) = (&rebase.sink, &to) {
+        // What was committed must be there: else it is not this destination that was moved.
+        to.sink.check(view.expected().as_ref()).await?;
+        let from = manifest.sink.as_ref().map(|sink| sink.root.to_string()).unwrap_or_default();
+        moves.push(Move { source: None, from, to: root.to_string(), files: None });
+    }
+    let told = Moves { moves };
+    if rebase.is_empty() {
+        if !output.quiet {
+            eprintln!("the store has the roots of the job already");
+        }
+        tell("rebase", &store, output, false, &told);
+        return Ok(Outcome::Nothing);
+    }
+    let shown: Vec<String> = told.moves.iter().map(shown).collect();
+    if !confirmed(&args.change, output, &shown)? {
+        tell("rebase", &store, output, false, &told);
+        return Ok(Outcome::Nothing);
+    }
+    under_an_epoch(&store, &config, &args.change, async |run| run.rebase(rebase).await).await?;
+    tell("rebase", &store, output, true, &told);
+    Ok(Outcome::Done)
+}
+
+fn shown(moved: &Move) -> String {
+    let what = moved.source.as_ref().map_or("the destination".to_owned(), |name| format!("source `{name}`"));
+    let fit = moved.files.as_ref().map_or(String::new(), |fit| {
+        format!(
+            ": of the known files {} are there with their size, {} with another one, {} are gone",
+            fit.same_size, fit.other_size, fit.gone
+        )
+    });
+    format!("{what} is at {} from now on, no longer at {}{fit}", moved.to, moved.from)
+}

@@ -1,0 +1,171 @@
+//! Verbs that change a store, as scripts and people use them.
+
+use std::fs;
+
+use rstest::rstest;
+use rustix::process::Signal;
+use serde_json::Value;
+
+use super::process::{Ended, Running};
+use super::scene::Scene;
+
+fn ended(scene: &Scene, verb: &str, args: &[&str]) -> Ended {
+    Running::start(&mut scene.command(verb, args)).wait()
+}
+
+/// What `verb` says it did.
+#[track_caller]
+fn did(scene: &Scene, verb: &str, args: &[&str]) -> Value {
+    let ended = ended(scene, verb, &[args, &["--yes"]].concat());
+    assert_eq!(ended.code(), 0, "{verb}: {}", ended.stderr);
+    let told = ended.json();
+    assert_eq!((&told["verb"], &told["done"]), (&verb.into(), &true.into()), "{told:#}");
+    assert_eq!(super::scene::Scene::look(scene, "verify")["sound"], true);
+    told
+}
+
+#[rstest]
+#[case("forget", &["big.parquet"])]
+#[case("gc", &[])]
+fn nothing_is_changed_without_a_yes(#[case] verb: &str, #[case] args: &[&str]) {
+    let scene = Scene::small();
+    scene.run(&["--max-tasks", "5"]).expect(3, "partial");
+    scene.crash_at("run.written", 1);
+    let before = super::output::files_below(&scene.store());
+    let refused = ended(&scene, verb, args);
+    assert_eq!(refused.code(), 5, "{}", refused.stderr);
+    assert_eq!(refused.json()["error"]["kind"], "Refused");
+    assert!(refused.stderr.contains("--yes") && refused.stderr.contains("--dry-run"), "{}", refused.stderr);
+    let dry = ended(&scene, verb, &[args, &["--dry-run"]].concat());
+    assert_eq!((dry.code(), &dry.json()["done"]), (0, &false.into()), "{}", dry.stderr);
+    assert_eq!(super::output::files_below(&scene.store()), before);
+}
+
+#[test]
+fn gc_removes_what_killed_runs_left_and_the_next_run_is_exact() {
+    let scene = Scene::small();
+    scene.run(&["--max-tasks", "5"]).expect(3, "partial");
+    for step in ["run.output", "run.written", "seal.before", "intent.before_manifest"] {
+        scene.crash_at(step, 1);
+    }
+    let staged = || fs::read_dir(scene.path("out.lakemark/staged")).unwrap().count();
+    assert!(staged() > 2, "killed runs leave staged files");
+    let removed = did(&scene, "gc", &[]);
+    assert!(removed["outputs"].as_array().unwrap().len() >= 2, "{removed:#}");
+    assert!(removed["objects"].as_array().unwrap().iter().any(|o| o[0].as_str().unwrap().contains("/seals/")));
+    let again = ended(&scene, "gc", &["--yes"]);
+    assert_eq!((again.code(), &again.json()["outputs"]), (0, &Value::Array(vec![])), "{}", again.stderr);
+    scene.run(&[]).done();
+    assert_eq!(staged(), 0, "what was sealed is committed, what was dead is gone");
+    scene.assert_exact_for_all();
+    scene.run(&[]).nothing();
+    // With the store alone, whose record names the destination.
+    let store = scene.store().display().to_string();
+    let alone = super::process::run(["gc", "--json", "--store", &store, "--yes"]);
+    assert_eq!(alone.code(), 0, "{}", alone.stderr);
+    scene.assert_exact();
+}
+
+/// R130.
+#[test]
+fn r130_a_forgotten_file_is_done_again_and_its_doubled_rows_were_announced() {
+    let scene = Scene::small();
+    let before = scene.lake.expected();
+    scene.run(&[]).done();
+    let dry = ended(&scene, "forget", &["big.parquet", "nowhere", "--dry-run"]);
+    assert!(dry.stderr.contains("is there twice"), "{}", dry.stderr);
+    assert_eq!(dry.json()["unknown"][0], "nowhere");
+    let absolute = scene.path("lake/big.parquet").display().to_string();
+    let told = did(&scene, "forget", &[&absolute]);
+    assert_eq!((told["files"].as_array().unwrap().len(), &told["doubled_rows"]), (1, &16.into()), "{told:#}");
+    let plan = scene.plan(&[]).done();
+    assert_eq!((plan.files("forced"), plan.files("done"), plan.files("new")), (1, 5, 0));
+    scene.run(&[]).done();
+    let extra = scene.committed().values().sum::<u64>() - before.values().sum::<u64>();
+    assert!(extra > 0 && extra <= 16, "{extra} rows are there twice");
+    scene.run(&[]).nothing();
+    assert_eq!(ended(&scene, "forget", &["nowhere", "--yes"]).json()["done"], false);
+}
+
+#[test]
+fn what_is_forgotten_before_its_commit_leaves_no_trace() {
+    let scene = Scene::small();
+    scene.crash_at("intent.before_object", 1);
+    let told = did(&scene, "forget", &["--glob", "day=1/*"]);
+    assert_eq!((told["doubled_rows"].as_u64(), told["withdrawn"].as_array().unwrap().is_empty()), (Some(0), false));
+    scene.run(&[]).done();
+    scene.assert_exact_for_all();
+    did(&scene, "gc", &[]);
+    assert_eq!(fs::read_dir(scene.path("out.lakemark/staged")).unwrap().count(), 0);
+    scene.assert_exact();
+    let log = scene.look("log").to_string();
+    assert!(log.contains("\"what\":\"forget\"") && log.contains("gc: "), "{log}");
+}
+
+/// R131: a new store on an old lake.
+#[test]
+fn r131_what_is_there_is_blessed_and_only_later_files_are_done() {
+    let mut scene = Scene::small();
+    let told = did(&scene, "bless", &[]);
+    assert_eq!(told["sources"][0]["reasons"]["new"], 6, "{told:#}");
+    scene.run(&[]).nothing();
+    let before = scene.lake.expected();
+    scene.lake.put_singles("day=3/late", 2, 10);
+    scene.run(&[]).done();
+    let mut late = scene.lake.expected();
+    for (row, n) in before {
+        let left = late.get_mut(&row).unwrap();
+        *left -= n;
+        if *left == 0 {
+            late.remove(&row);
+        }
+    }
+    scene.assert_is(&late);
+    let status = scene.look("status");
+    assert_eq!((&status["checkpoints"]["blessed"], &status["files"]), (&1.into(), &8.into()), "{status:#}");
+    assert_eq!(ended(&scene, "bless", &["--yes"]).json()["done"], false, "nothing is left to bless");
+    scene.lake.put_singles("day=4/x", 1, 10);
+    let old = ended(&scene, "bless", &["--before", "2001-01-01", "--yes"]);
+    assert_eq!((old.code(), &old.json()["done"]), (0, &false.into()), "{}", old.stderr);
+    assert_eq!(ended(&scene, "bless", &["--before", "soon", "--yes"]).code(), 2);
+}
+
+/// W16.
+#[test]
+fn w16_a_moved_lake_and_a_moved_destination_go_on() {
+    let mut scene = Scene::small();
+    scene.run(&[]).done();
+    let url = |name: &str| format!("{:?}", scene.path(name));
+    let (lake, out) = (url("lake2"), url("out2"));
+    fs::rename(scene.path("lake"), scene.path("lake2")).unwrap();
+    fs::rename(scene.path("out"), scene.path("out2")).unwrap();
+    fs::rename(scene.path("out.lakemark"), scene.path("out2.lakemark")).unwrap();
+    scene.set("source.url", lake).set("sink.url", out);
+    scene.run(&[]).error(5, "Refused", &["lakemark rebase JOB"]);
+    let told = did(&scene, "rebase", &[]);
+    assert_eq!(told["moves"].as_array().unwrap().len(), 2, "{told:#}");
+    assert_eq!(told["moves"][0]["files"]["same_size"], 6);
+    scene.run(&[]).nothing();
+    assert_eq!(ended(&scene, "rebase", &["--yes"]).json()["done"], false);
+    // A destination that lacks committed files is not the one that was moved.
+    scene.set("sink.url", format!("{:?}", scene.path("empty")));
+    let store = format!("{:?}", scene.path("out2.lakemark/store"));
+    scene.set("store", store);
+    assert_eq!(ended(&scene, "rebase", &["--yes"]).code(), 5);
+}
+
+/// A verb under its own epoch: busy while a run is live, unless it takes over, and then the run is fenced.
+#[test]
+fn a_verb_waits_for_a_live_run_or_fences_it() {
+    let scene = Scene::small();
+    scene.run(&["--max-tasks", "2"]).expect(3, "partial");
+    let mut stopped = scene.start(&[], &[("LAKEMARK_STOP_AT", "seal.before")]);
+    assert!(stopped.until_stopped());
+    let busy = ended(&scene, "forget", &["big.parquet", "--yes", "--no-wait"]);
+    assert_eq!((busy.code(), &busy.json()["error"]["kind"]), (4, &"Busy".into()), "{}", busy.stderr);
+    did(&scene, "forget", &["big.parquet", "--takeover"]);
+    stopped.signal(Signal::CONT);
+    let fenced = Scene::ran(&stopped.wait());
+    assert_eq!((fenced.code, fenced.outcome()), (4, "fenced"), "{fenced}");
+    scene.run(&[]).done();
+}
