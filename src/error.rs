@@ -96,6 +96,7 @@ impl Error {
             .at(place)
             .safe("nothing was read from it and nothing was changed")
             .way("restore the object from a copy of the store")
+            .way("see what can be made good without one: lakemark repair JOB --dry-run")
     }
 
     /// Shorthand for [`ErrorKind::Refused`].

@@ -40,7 +40,7 @@ pub use identity::{
     AtomKey, AttemptNonce, CheckpointId, Epoch, Evidence, FileVersion, InputId, ManifestVersion, Root, Sameness,
     StoreId,
 };
-pub use operate::{Blessing, ForgetPlan, Forgotten, Garbage, Rebase, Selection, bless_plan};
+pub use operate::{Blessing, ForgetPlan, Forgotten, Garbage, Lost, Rebase, Repair, Selection, bless_plan};
 pub use plan::*;
 pub use run::{AtomRegistry, BeginOptions, CheckpointIdMap, Committed, Recovered, Run, TaskRead, Wait, Worker};
 pub use sink::*;

@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::changed;
+use super::{changed, check_sink};
 use crate::error::{Error, Result};
 use crate::identity::{CheckpointId, Epoch, FileVersion};
 use crate::run::{Change, Run};
+use crate::sink::Sink;
 use crate::source::Pattern;
-use crate::store::transition::Transition;
-use crate::store::{Event, Head, Live, LiveVersion, View};
+use crate::store::transition::{Gone, Transition};
+use crate::store::{Event, Head, Live, LiveVersion, OutputFile, View};
 
 /// Which file versions a person means. What none of its parts chooses stays.
 #[derive(Debug, Clone, Default)]
@@ -23,6 +24,8 @@ pub struct Selection {
     pub globs: Vec<Pattern>,
     /// Files of which something was done in this epoch.
     pub epoch: Option<Epoch>,
+    /// Also take committed output of what is chosen out of the destination: nothing is there twice afterwards.
+    pub retract: bool,
 }
 
 /// One file version that is undone.
@@ -44,11 +47,13 @@ pub struct Forgotten {
 pub struct ForgetPlan {
     /// What is undone, ascending by source and path.
     pub files: Vec<Forgotten>,
-    /// Checkpoints that wait for a commit and are withdrawn whole.
+    /// Checkpoints that are withdrawn whole: those that wait for a commit, and those whose output is retracted.
     pub withdrawn: Vec<CheckpointId>,
-    /// Committed output files that hold rows of the chosen files: they stay, and doing the files again doubles the rows.
+    /// Committed output files that are taken out of the destination.
+    pub retracted_outputs: Vec<String>,
+    /// Committed output files that hold rows of chosen files and stay: doing those files again doubles the rows.
     pub doubled_outputs: Vec<String>,
-    /// Rows of the chosen files that are in committed output, at most.
+    /// Source rows whose output is in those, at most.
     pub doubled_rows: u64,
     /// Chosen paths of which nothing is done.
     pub unknown: Vec<String>,
@@ -77,13 +82,14 @@ impl ForgetPlan {
     fn is_same(&self, other: &Self) -> bool {
         self.files == other.files
             && self.withdrawn == other.withdrawn
+            && self.retracted_outputs == other.retracted_outputs
             && self.doubled_outputs == other.doubled_outputs
             && self.doubled_rows == other.doubled_rows
     }
 
     fn in_state(head: &Head, live: &Live, selection: Selection) -> Result<Self> {
         let open = head.manifest.commits.open.as_ref().map(|intent| intent.n);
-        let mut found = Found::default();
+        let mut found = Found { retract: selection.retract, ..Found::default() };
         for (source, version) in versions(live) {
             if selection.chooses(source, version) {
                 found.choose(live, open, source, version)?;
@@ -92,10 +98,16 @@ impl ForgetPlan {
         found.share(live);
         let unknown = selection.paths.iter().filter(|path| !found.files.keys().any(|(_, known)| known == *path));
         let unknown = unknown.cloned().collect();
-        let Found { files, withdrawn, outputs, rows } = found;
-        let files = files.into_values().flatten().collect();
-        let (withdrawn, doubled_outputs) = (withdrawn.into_iter().collect(), outputs.into_iter().collect());
-        Ok(Self { files, withdrawn, doubled_outputs, doubled_rows: rows, unknown, selection })
+        let paths = |outputs: &[OutputFile]| outputs.iter().map(OutputFile::path).collect();
+        Ok(Self {
+            retracted_outputs: paths(&retracted(live, &found.withdrawn)),
+            files: found.files.into_values().flatten().collect(),
+            withdrawn: found.withdrawn.into_iter().collect(),
+            doubled_outputs: found.doubled_outputs.into_iter().collect(),
+            doubled_rows: found.doubled_rows,
+            unknown,
+            selection,
+        })
     }
 }
 
@@ -103,6 +115,12 @@ fn versions(live: &Live) -> impl Iterator<Item = (&str, &LiveVersion)> {
     live.sources().flat_map(|source| {
         live.files(source).flat_map(move |(_, versions)| versions.iter().map(move |version| (source, version)))
     })
+}
+
+/// The output of those of `withdrawn` that are committed.
+fn retracted<'a>(live: &Live, withdrawn: impl IntoIterator<Item = &'a CheckpointId>) -> Vec<OutputFile> {
+    let rows = withdrawn.into_iter().filter_map(|id| live.checkpoint(*id)).filter(|row| row.commit.is_some());
+    rows.flat_map(|row| row.outputs.clone()).collect()
 }
 
 impl Selection {
@@ -120,8 +138,9 @@ impl Selection {
 struct Found {
     files: BTreeMap<(String, String), Vec<Forgotten>>,
     withdrawn: BTreeSet<CheckpointId>,
-    outputs: BTreeSet<String>,
-    rows: u64,
+    doubled_outputs: BTreeSet<String>,
+    doubled_rows: u64,
+    retract: bool,
 }
 
 impl Found {
@@ -132,14 +151,14 @@ impl Found {
             if row.commit.is_some() && row.commit == open {
                 return Err(in_open_commit(&version.file, row.commit));
             }
-            if row.is_pending() {
+            if row.is_pending() || (self.retract && row.commit.is_some()) {
                 self.withdrawn.insert(*id);
             } else if row.commit.is_some() {
                 committed_atoms += coverage.touched_atoms(version.evidence.row_groups());
-                self.outputs.extend(row.outputs.iter().map(|output| output.path()));
+                self.doubled_outputs.extend(row.outputs.iter().map(OutputFile::path));
             }
         }
-        self.rows += if committed_atoms > 0 { version.evidence.rows() } else { 0 };
+        self.doubled_rows += if committed_atoms > 0 { version.evidence.rows() } else { 0 };
         self.add(source, version, true, committed_atoms);
         Ok(())
     }
@@ -171,30 +190,58 @@ fn in_open_commit(file: &FileVersion, n: Option<u64>) -> Error {
 }
 
 impl Run {
-    /// Does what `plan` says, in one manifest.
+    /// Does what `plan` says: takes retracted output out of `sink`, then records everything in one manifest.
+    ///
+    /// Stopped in between, the destination lacks files that the store has: the next run refuses, and doing the same
+    /// again, or [`repair`](crate::ObjectCheckpointStore::repair_plan), finishes it.
     ///
     /// # Errors
-    /// [`Refused`](crate::ErrorKind::Refused) when it would do something else by now.
-    pub async fn forget(&self, plan: &ForgetPlan) -> Result<()> {
-        self.operate(Transition::Forget, |head, live| {
+    /// [`Refused`](crate::ErrorKind::Refused) when it would do something else by now, or `sink` is not the store's;
+    /// [`Invalid`](crate::ErrorKind::Invalid) when output is to be retracted and there is no `sink`.
+    pub async fn forget(&self, plan: &ForgetPlan, sink: Option<&dyn Sink>) -> Result<()> {
+        let check = |head: &Head, live: &Live| {
             let now = ForgetPlan::in_state(head, live, plan.selection.clone())?;
-            if !now.is_same(plan) {
-                return Err(changed(self.store()));
+            if now.is_same(plan) { Ok(()) } else { Err(changed(self.store())) }
+        };
+        let retracted = self
+            .with_live(|head, live| {
+                check(head, live)?;
+                check_sink(self.store(), &head.manifest, sink)?;
+                Ok::<_, Error>(retracted(live, &plan.withdrawn))
+            })
+            .await?;
+        match sink {
+            _ if retracted.is_empty() => {}
+            Some(sink) => {
+                self.worker().guard().await?;
+                sink.take_out(&retracted).await?;
             }
-            let mut changes = Vec::new();
-            if !plan.withdrawn.is_empty() {
-                let event = Event::Withdrawn { checkpoints: plan.withdrawn.clone(), why: "forgotten".into() };
-                changes.push(Change::Event(event));
-            }
-            let mut by_source: BTreeMap<&str, Vec<FileVersion>> = BTreeMap::new();
-            for forgotten in plan.files.iter().filter(|file| file.chosen) {
-                by_source.entry(&forgotten.source).or_default().push(forgotten.file.clone());
-            }
-            for (source, files) in by_source {
-                changes.push(Change::Event(Event::Forgotten { source: source.to_owned(), files }));
-            }
-            Ok(changes)
+            None => return Err(Error::invalid("the destination is needed, to take output out of it")),
+        }
+        let (files, rows) = (retracted.len() as u64, retracted.iter().map(|output| output.rows).sum());
+        let transition = |segments| Transition::Forget(Gone { files, rows, segments });
+        self.operate(transition, |head, live| {
+            check(head, live)?;
+            Ok(plan.changes())
         })
         .await
+    }
+}
+
+impl ForgetPlan {
+    fn changes(&self) -> Vec<Change> {
+        let mut changes = Vec::new();
+        if !self.withdrawn.is_empty() {
+            let why = if self.retracted_outputs.is_empty() { "forgotten" } else { "forgotten, output retracted" };
+            changes.push(Change::Event(Event::Withdrawn { checkpoints: self.withdrawn.clone(), why: why.into() }));
+        }
+        let mut by_source: BTreeMap<&str, Vec<FileVersion>> = BTreeMap::new();
+        for forgotten in self.files.iter().filter(|file| file.chosen) {
+            by_source.entry(&forgotten.source).or_default().push(forgotten.file.clone());
+        }
+        for (source, files) in by_source {
+            changes.push(Change::Event(Event::Forgotten { source: source.to_owned(), files }));
+        }
+        changes
     }
 }

@@ -7,8 +7,8 @@ use futures::{StreamExt, TryStreamExt, stream};
 use object_store::ObjectMeta;
 use serde::Serialize;
 
-use super::{changed, no_store};
-use crate::error::{Error, Result};
+use super::{changed, check_sink, no_store};
+use crate::error::Result;
 use crate::identity::{AttemptNonce, CheckpointId, Epoch, ManifestVersion, StoreId};
 use crate::run::{Change, Run};
 use crate::sink::{Leftover, Sink};
@@ -106,18 +106,6 @@ impl Run {
         let event = Event::Operated { verb: "gc".into(), what };
         self.operate(Transition::Fold, |_, _| Ok(vec![Change::Event(event)])).await?;
         Ok(garbage)
-    }
-}
-
-/// Only what is under the recorded roots is ever removed.
-fn check_sink(store: &ObjectCheckpointStore, manifest: &Manifest, sink: Option<&dyn Sink>) -> Result<()> {
-    let Some(given) = sink.map(Sink::binding) else { return Ok(()) };
-    match &manifest.sink {
-        Some(recorded) if recorded.kind == given.kind && recorded.root == given.root => Ok(()),
-        _ => Err(Error::refused(format!("the store does not belong to {} {}", given.kind, given.root))
-            .at(store.root())
-            .safe("nothing was removed")
-            .way("give the destination that the store belongs to")),
     }
 }
 

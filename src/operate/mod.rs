@@ -7,15 +7,18 @@ mod bless;
 mod forget;
 mod gc;
 mod rebase;
+mod repair;
 
 use crate::error::{Error, Result};
 use crate::run::{BeginOptions, Run, Wait};
-use crate::store::{Lease, ObjectCheckpointStore};
+use crate::sink::Sink;
+use crate::store::{Lease, Manifest, ObjectCheckpointStore};
 
 pub use bless::{Blessing, bless_plan};
 pub use forget::{ForgetPlan, Forgotten, Selection};
 pub use gc::Garbage;
 pub use rebase::Rebase;
+pub use repair::{Lost, Repair};
 
 impl ObjectCheckpointStore {
     /// Wins an epoch for an operator's verb: with the sources and the destination that the store has.
@@ -42,4 +45,16 @@ fn changed(store: &ObjectCheckpointStore) -> Error {
         .at(store.root())
         .safe("nothing was changed")
         .way("look again, and decide again")
+}
+
+/// Only what is under the recorded roots is ever removed.
+fn check_sink(store: &ObjectCheckpointStore, manifest: &Manifest, sink: Option<&dyn Sink>) -> Result<()> {
+    let Some(given) = sink.map(Sink::binding) else { return Ok(()) };
+    match &manifest.sink {
+        Some(recorded) if recorded.kind == given.kind && recorded.root == given.root => Ok(()),
+        _ => Err(Error::refused(format!("the store does not belong to {} {}", given.kind, given.root))
+            .at(store.root())
+            .safe("nothing was removed")
+            .way("give the destination that the store belongs to")),
+    }
 }

@@ -10,7 +10,7 @@ use crate::steps::reach;
 use crate::store::chain::Appended;
 use crate::store::segment::{SegmentData, flush};
 use crate::store::transition::{SegmentChange, Transition, check_settings};
-use crate::store::{Binding, Event, EventRow, Holder, Lease, ObjectCheckpointStore, SourceSettings};
+use crate::store::{Binding, Event, EventRow, Holder, Lease, ObjectCheckpointStore, SourceSettings, View};
 
 /// What to do about a holder that may be live.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -44,10 +44,18 @@ impl ObjectCheckpointStore {
     /// [`Busy`](crate::ErrorKind::Busy) naming the live holder, [`Refused`](crate::ErrorKind::Refused) when a setting
     /// differs from the store's, [`Unsupported`](crate::ErrorKind::Unsupported) for a backend that is not safe.
     pub async fn begin(&self, options: BeginOptions) -> Result<Run> {
+        self.begin_from(View::default(), options).await
+    }
+
+    /// As [`begin`](Self::begin), for who has read the store: what `view` holds is read again only if it changed since.
+    ///
+    /// # Errors
+    /// As [`begin`](Self::begin).
+    pub async fn begin_from(&self, view: View, options: BeginOptions) -> Result<Run> {
         let mut watch = HolderWatch::new(options.lease, options.wait);
-        let mut probed = false;
+        let (mut probed, mut seen) = (false, view);
         loop {
-            let view = self.read().await?;
+            let view = self.refresh(std::mem::take(&mut seen)).await?;
             let endpoint = self.endpoint();
             if let Some(head) = &view.head {
                 check_settings(&head.manifest, &options.sources, options.sink.as_ref())?;

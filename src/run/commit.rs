@@ -10,7 +10,7 @@ use crate::store::envelope::digest;
 use crate::store::invariants;
 use crate::store::medium::Created;
 use crate::store::segment::Event;
-use crate::store::transition::{SegmentChange, Transition};
+use crate::store::transition::{Gone, SegmentChange, Transition};
 use crate::store::{Binding, OpenIntent, OutputFile};
 
 /// A commit that is visible.
@@ -37,6 +37,11 @@ pub struct Recovered {
     pub undone: bool,
 }
 
+/// Withdraws checkpoints that were in no commit.
+fn withdraw(segments: SegmentChange) -> Transition {
+    Transition::Withdraw(Gone { segments, ..Gone::default() })
+}
+
 impl Run {
     /// Finishes what earlier runs left, before anything is planned: an open intent is brought into the sink, and
     /// checkpoints whose staged files are gone are undone. Nothing is written when there is nothing to finish.
@@ -49,7 +54,7 @@ impl Run {
         let committed = self.finish_intent(&mut state, sink).await?;
         let unfit = self.withdraw_unfit(&mut state, sink).await?;
         if unfit > 0 {
-            self.advance(&mut state, Transition::Withdraw).await?;
+            self.advance(&mut state, withdraw).await?;
         }
         let missing = committed.as_ref().is_some_and(|committed| !committed.missing.is_empty());
         Ok(Recovered { committed, undone: unfit > 0 || missing })
@@ -78,7 +83,7 @@ impl Run {
         let undone = self.withdraw_unfit(&mut state, sink).await?;
         if undone > 0 && state.live.pending().next().is_none() {
             // Durable with the intent; without one, on its own.
-            self.advance(&mut state, Transition::Withdraw).await?;
+            self.advance(&mut state, withdraw).await?;
         }
         let ids: Vec<CheckpointId> = state.live.pending().map(|row| row.id).collect();
         if !ids.is_empty() {

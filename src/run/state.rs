@@ -18,7 +18,7 @@ use crate::store::invariants;
 use crate::store::segment::{Decision, Event, EventRow, SegmentData, flush};
 use crate::store::staging::Staging;
 use crate::store::transition::{SegmentChange, Transition};
-use crate::store::{FileUpdate, Head, Lease, Live, ObjectCheckpointStore, ObjectName, Seal, SealedFile};
+use crate::store::{FileUpdate, Head, Lease, Live, ObjectCheckpointStore, ObjectName, Seal, SealedFile, View};
 
 /// Loose seals are folded when there are this many.
 const FOLD_AT: usize = 1_000;
@@ -154,17 +154,19 @@ impl Run {
         self.advance(&mut state, Transition::Fold).await
     }
 
-    /// Closes the epoch: folds what is left and names no holder any more.
-    pub async fn close(mut self) -> Result<()> {
+    /// Closes the epoch: folds what is left and names no holder any more. What the store holds then, from which a next
+    /// run can [begin](ObjectCheckpointStore::begin_from) without reading it.
+    pub async fn close(mut self) -> Result<View> {
         let mut state = self.state.lock().await;
         self.gather(&mut state).await?;
         let sealed = state.sealed;
         self.note(&mut state, Event::Closed { sealed });
         reach("close.before_segment");
         self.advance(&mut state, Transition::Close).await?;
+        let (head, live) = (state.head.clone(), std::mem::take(&mut state.live));
         drop(state);
         self.closed = true;
-        Ok(())
+        Ok(View { head: Some(head), live, loose: SegmentData::default() })
     }
 
     /// Lets `event` happen with the next manifest.
@@ -192,7 +194,8 @@ impl Run {
             match change {
                 Change::Event(event) => {
                     if let Event::Withdrawn { checkpoints, .. } = &event {
-                        invariants::check_undone(&state.live, checkpoints)?;
+                        let open = state.head.manifest.commits.open.as_ref().map(|intent| intent.n);
+                        invariants::check_undone(&state.live, open, checkpoints)?;
                     }
                     self.note(&mut state, event);
                 }

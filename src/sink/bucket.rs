@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::multipart::PartId;
 use object_store::path::Path;
-use object_store::{ObjectStoreExt, PutMode};
+use object_store::{ObjectMeta, ObjectStoreExt, PutMode};
 use tokio::task::JoinHandle;
 
 use super::contents::Seen;
@@ -17,7 +17,7 @@ use super::directory::BindingFile;
 use super::output::{Fault, OutputSink, StagedOutput};
 use super::{Fitness, Leftover, Sink};
 use crate::error::{Error, ErrorKind, Result};
-use crate::identity::{Root, StoreId};
+use crate::identity::{AttemptNonce, Root, StoreId};
 use crate::steps::reach;
 use crate::storage::{Bucket, StorageOptions, exact_key};
 use crate::store::envelope::{decode, encode};
@@ -75,8 +75,22 @@ impl BucketSink {
         exact_key(text, || Error::invalid(format!("`{text}` cannot be a key of an object store")).at(&self.root))
     }
 
+    /// The key of `path` beside the destination; of the folder itself when it is empty.
+    fn side_key(&self, path: &str) -> Result<Path> {
+        let side = format!("{}.lakemark", self.root.prefix());
+        self.exact_key(&if path.is_empty() { side } else { format!("{side}/{path}") })
+    }
+
     fn binding_key(&self) -> Result<Path> {
-        self.exact_key(&format!("{}.lakemark/binding.json", self.root.prefix()))
+        self.side_key("binding.json")
+    }
+
+    /// Deletes exactly `key`; not there is success.
+    async fn delete(&self, key: &Path) -> object_store::Result<()> {
+        match self.bucket.objects.delete(key).await {
+            Err(object_store::Error::NotFound { .. }) => Ok(()),
+            other => other,
+        }
     }
 
     fn unanswered(&self, path: &str, error: object_store::Error) -> Error {
@@ -231,11 +245,34 @@ impl Sink for BucketSink {
         })
     }
 
-    async fn leftovers(&self) -> Result<Vec<Leftover>> {
-        Ok(Vec::new())
+    async fn take_out(&self, files: &[OutputFile]) -> Result<()> {
+        for file in files {
+            let (path, from) = (file.path(), self.key(&file.path())?);
+            let to = self.side_key(&format!("unfit/{}-{}", file.name, AttemptNonce::random()))?;
+            match self.bucket.objects.copy(&from, &to).await {
+                Ok(()) => self.delete(&from).await.map_err(|e| self.unanswered(&path, e))?,
+                Err(object_store::Error::NotFound { .. }) => {}
+                Err(error) => return Err(self.unanswered(&path, error)),
+            }
+        }
+        Ok(())
     }
 
-    async fn remove(&self, _: &[Leftover]) -> Result<()> {
+    async fn leftovers(&self) -> Result<Vec<Leftover>> {
+        let (side, unfit) = (self.side_key("")?, self.side_key("unfit")?);
+        let objects: Vec<_> =
+            self.bucket.objects.list(Some(&unfit)).try_collect().await.map_err(|e| self.unanswered("", e))?;
+        let leftover = |object: ObjectMeta| {
+            let path = object.location.as_ref().strip_prefix(side.as_ref())?.strip_prefix('/')?.to_owned();
+            Some(Leftover { path, size: object.size, modified: object.last_modified.timestamp_millis() })
+        };
+        Ok(objects.into_iter().filter_map(leftover).collect())
+    }
+
+    async fn remove(&self, leftovers: &[Leftover]) -> Result<()> {
+        for leftover in leftovers {
+            self.delete(&self.side_key(&leftover.path)?).await.map_err(|e| self.unanswered(&leftover.path, e))?;
+        }
         Ok(())
     }
 

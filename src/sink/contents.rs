@@ -74,6 +74,9 @@ impl Seen<'_> {
                                 "the committed file `{path}` {now}, {size} were written: it was changed by hand"
                             ))
                             .way("put the file back as it was")
+                            .way(
+                                "do its work again: lakemark repair JOB takes the file out, the next run does the rest",
+                            )
                             .way("fill another destination from the start, with another `store`"));
                     }
                 }
@@ -111,6 +114,7 @@ impl Seen<'_> {
                     first.map_or("", String::as_str)
                 ))
                 .way("put the files back")
+                .way("do their work again: lakemark repair JOB, then run")
                 .way("fill another destination from the start, with another `store`"));
         }
         Ok(())

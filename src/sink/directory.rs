@@ -210,13 +210,31 @@ impl DirectorySink {
 
     /// Moves a staged file out of the way of a stalled predecessor, before anything is recorded.
     fn set_aside(&self, file: &OutputFile) -> Result<()> {
+        self.move_aside(&self.staged().join(&file.name), &file.name)
+    }
+
+    fn move_aside(&self, from: &Path, name: &str) -> Result<()> {
         let unfit = self.side.join("unfit");
         self.make_folder(&unfit)?;
-        let aside = unfit.join(format!("{}-{}", file.name, AttemptNonce::random()));
-        match self.disk.rename_no_replace(&self.staged().join(&file.name), &aside) {
+        let aside = unfit.join(format!("{name}-{}", AttemptNonce::random()));
+        match self.disk.rename_no_replace(from, &aside) {
             Err(error) if !is_absent(&error) => Err(io_error(error, &aside)),
             _ => Ok(()),
         }
+    }
+
+    fn take_out_now(&self, files: &[OutputFile]) -> Result<()> {
+        let mut folders = BTreeSet::new();
+        for file in files {
+            self.move_aside(&self.path.join(file.path()), &file.name)?;
+            folders.insert(self.path.join(&file.folder));
+        }
+        // Durable before it is recorded that they are gone.
+        folders.insert(self.side.join("unfit"));
+        for folder in folders.iter().filter(|folder| folder.exists()) {
+            self.disk.sync_dir(folder).map_err(|e| io_error(e, folder))?;
+        }
+        Ok(())
     }
 
     /// Makes one file visible: rename first, look at the target second. Whether it is there now.
@@ -350,6 +368,11 @@ impl Sink for DirectorySink {
     async fn fitness(&self, file: &OutputFile) -> Result<Fitness> {
         let file = file.clone();
         self.blocking(move |sink| sink.fitness_now(&file)).await
+    }
+
+    async fn take_out(&self, files: &[OutputFile]) -> Result<()> {
+        let files = files.to_vec();
+        self.blocking(move |sink| sink.take_out_now(&files)).await
     }
 
     async fn leftovers(&self) -> Result<Vec<Leftover>> {

@@ -56,11 +56,15 @@ pub trait Sink: Debug + Send + Sync {
     async fn fitness(&self, file: &OutputFile) -> Result<Fitness>;
 
     /// Output files that wait or were set aside, and what a crash left beside them: whatever is not visible, of any store.
-    /// Object stores do not list uploads, so a destination there has none.
+    /// Object stores do not list uploads: those that wait there are not among them.
     async fn leftovers(&self) -> Result<Vec<Leftover>>;
 
     /// Removes exactly `leftovers`, which are proven garbage. One that is gone is success.
     async fn remove(&self, leftovers: &[Leftover]) -> Result<()>;
+
+    /// Takes visible `files` out of the destination; they are kept beside it as leftovers. One that is not there is
+    /// success: done again, it ends in the same state.
+    async fn take_out(&self, files: &[OutputFile]) -> Result<()>;
 
     /// Makes `files` visible. Done again, also after a crash half-way or by a stalled predecessor at the same time, it
     /// ends in the same state. Returns the names of files that are neither staged nor visible.

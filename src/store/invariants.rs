@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use super::commit_object::CommitMember;
 use super::live::Live;
 use super::manifest::{Manifest, SegmentRef, TransitionKind};
+use super::segment::Decision;
 use crate::error::{Error, ErrorKind, Result};
 use crate::identity::{CheckpointId, Epoch, ManifestVersion};
 
@@ -100,10 +101,15 @@ pub fn check_members(live: &Live, members: &[CommitMember]) -> Result<()> {
     Ok(())
 }
 
-/// I6 and I7: what a person makes undone counts and is in no commit: what a commit holds, or held, is bound to its set.
-pub fn check_undone(live: &Live, ids: &[CheckpointId]) -> Result<()> {
-    let bound = ids.iter().find(|id| !live.checkpoint(**id).is_some_and(|row| row.is_pending()));
-    bound.map_or(Ok(()), |id| Err(broken("I6", format!("{id} is no checkpoint that waits for a commit"))))
+/// I6: a checkpoint that is made undone counts, and is not in the commit `open`, whose set is bound to it. A committed one
+/// is made undone only when its files are out of the destination.
+pub fn check_undone(live: &Live, open: Option<u64>, ids: &[CheckpointId]) -> Result<()> {
+    let may = |id: CheckpointId| {
+        let row = live.checkpoint(id).filter(|row| row.decision == Decision::Accepted);
+        row.is_some_and(|row| row.commit.is_none() || row.commit != open)
+    };
+    let bound = ids.iter().find(|id| !may(**id));
+    bound.map_or(Ok(()), |id| Err(broken("I6", format!("{id} does not count, or its commit is not finished"))))
 }
 
 #[cfg(test)]
@@ -155,7 +161,8 @@ mod tests {
         let (a, b, twin) = (member(1, "a"), member(2, "b"), member(3, "a"));
         let mut state = live(&[&a, &b, &twin]);
         assert!(check_members(&state, &[a.clone(), b.clone()]).is_ok());
-        assert!(check_undone(&state, &[a.checkpoint, b.checkpoint]).is_ok());
+        assert!(check_undone(&state, None, &[a.checkpoint, b.checkpoint]).is_ok());
+        assert!(check_undone(&state, None, &[member(9, "x").checkpoint]).is_err());
         let other = CommitMember { outputs: b.outputs.clone(), ..a.clone() };
         let wrong = [
             (vec![a.clone(), a.clone()], "I6"),
@@ -169,7 +176,8 @@ mod tests {
         }
         let event = Event::Intent { n: 1, files: 1, rows: 1, only: None };
         state.happen(EventRow { version: ManifestVersion(2), epoch: Epoch(1), at: 0, event });
-        assert!(check_undone(&state, &[a.checkpoint]).unwrap_err().what().starts_with("I6"));
+        assert!(check_undone(&state, Some(1), &[a.checkpoint]).unwrap_err().what().starts_with("I6"));
+        assert!(check_undone(&state, None, &[a.checkpoint]).is_ok(), "its commit is done");
         assert!(check_members(&state, &[a]).unwrap_err().what().starts_with("I7"), "it is in a commit already");
     }
 }

@@ -244,12 +244,26 @@ impl Live {
         }
     }
 
-    /// The output files of commits into the store's destination, from their intents on, with the commits' numbers.
-    pub fn committed_outputs(&self) -> impl Iterator<Item = (u64, &OutputFile)> {
+    /// Checkpoints of commits into the store's destination, from their intents on.
+    pub(crate) fn committed_checkpoints(&self) -> impl Iterator<Item = &CheckpointRow> {
         // What a caller brought into a sink of its own is not in this one.
         let callers: HashSet<u64> = self.events.iter().filter_map(|row| row.event.callers_commit()).collect();
-        let rows = self.checkpoints.values().filter_map(|row| row.commit.map(|n| (n, row)));
-        rows.filter(move |(n, _)| !callers.contains(n)).flat_map(|(n, row)| row.outputs.iter().map(move |o| (n, o)))
+        self.checkpoints.values().filter(move |row| row.commit.is_some_and(|n| !callers.contains(&n)))
+    }
+
+    /// Source and path of the files that a checkpoint covers, in no order.
+    pub(crate) fn files_of(&self, id: CheckpointId) -> impl Iterator<Item = (&str, &str)> {
+        self.sources.iter().flat_map(move |(source, files)| {
+            let covers = move |version: &LiveVersion| version.parts.iter().any(|(part, _)| *part == id);
+            let files = files.iter().filter(move |(_, versions)| versions.iter().any(covers));
+            files.map(move |(path, _)| (&**source, &**path))
+        })
+    }
+
+    /// The output files of commits into the store's destination, from their intents on, with the commits' numbers.
+    pub fn committed_outputs(&self) -> impl Iterator<Item = (u64, &OutputFile)> {
+        let rows = self.committed_checkpoints().filter_map(|row| Some((row.commit?, row)));
+        rows.flat_map(|(n, row)| row.outputs.iter().map(move |o| (n, o)))
     }
 
     /// The output files of `ids`, each name once (R75).

@@ -97,12 +97,12 @@ impl Medium {
         self.counters.put.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn objects(&self) -> Arc<dyn ObjectStore> {
+    pub(crate) fn objects(&self) -> Arc<dyn ObjectStore> {
         Arc::clone(&self.objects)
     }
 
     /// The error for `error` at `name`.
-    pub(super) fn failure(&self, name: ObjectName, error: object_store::Error) -> Error {
+    pub(crate) fn failure(&self, name: ObjectName, error: object_store::Error) -> Error {
         classify(self.place(name), error)
     }
 

@@ -35,6 +35,16 @@ impl ObjectName {
     /// The folder of objects that are being written, on disks.
     pub const UNFINISHED: &str = "unfinished";
 
+    /// The folder of damaged objects that were moved away, each under a nonce and its old name.
+    pub const QUARANTINE: &str = "quarantine";
+
+    /// Whether `name` is of this format: an object, or what became of one.
+    pub fn is_known(name: &str) -> bool {
+        let quarantined = || name.strip_prefix(Self::QUARANTINE)?.strip_prefix('/')?.split_once('/');
+        let is_object = |name: &str| name.parse::<Self>().is_ok();
+        is_object(name) || quarantined().is_some_and(|(_, name)| is_object(name))
+    }
+
     /// The folder of an epoch's seals.
     pub fn seals(epoch: Epoch) -> String {
         format!("epochs/{epoch}/seals")

@@ -165,8 +165,30 @@ impl ObjectCheckpointStore {
     }
 
     async fn read_at(&self, head: Head) -> Result<View> {
+        let live = Live::new(Levels::read(&self.medium, &head.manifest).await?);
+        self.with_loose(head, live).await
+    }
+
+    /// What is there now, given what was there: segments are not read again while nothing was folded since.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub(crate) async fn refresh(&self, view: View) -> Result<View> {
+        if view.head.is_none() {
+            return self.read().await;
+        }
+        match self.chain.newest().await? {
+            // Loose seals are decided in the order of their names, which later ones can come before.
+            Some(head) if view.head.as_ref() == Some(&head) && view.loose.is_empty() => {
+                self.with_loose(head, view.live).await
+            }
+            _ => self.read().await,
+        }
+    }
+
+    /// Decides the loose seals of the epoch of `head` on top of `live`.
+    async fn with_loose(&self, head: Head, mut live: Live) -> Result<View> {
         let (store, epoch) = (head.manifest.store, head.manifest.epoch);
-        let mut live = Live::new(Levels::read(&self.medium, &head.manifest).await?);
         let mut loose = SegmentData::default();
         for seal in self.loose_seals(store, epoch, &live, &BTreeMap::new()).await? {
             loose = loose.then(live.decide(&seal).unwrap_or_default());
@@ -232,7 +254,7 @@ impl ObjectCheckpointStore {
     /// Names under the prefix that are no objects of a store, for `status` (R85).
     pub async fn unknown_objects(&self) -> Result<Vec<String>> {
         let names = self.medium.list("").await?;
-        Ok(names.into_iter().filter(|name| name.parse::<ObjectName>().is_err()).collect())
+        Ok(names.into_iter().filter(|name| !ObjectName::is_known(name)).collect())
     }
 
     /// Races sixteen creates of one name; exactly one must win (R91). Run before a store's first manifest.

@@ -26,6 +26,17 @@ pub struct SegmentChange {
     pub now: Option<Vec<SegmentRef>>,
 }
 
+/// What makes finished work undone.
+#[derive(Debug, Clone, Default)]
+pub struct Gone {
+    /// Committed files that are no longer in the destination.
+    pub files: u64,
+    /// Rows in them.
+    pub rows: u64,
+    /// Segments with the record of it.
+    pub segments: SegmentChange,
+}
+
 /// A step of the chain.
 #[derive(Debug, Clone)]
 pub enum Transition {
@@ -63,12 +74,12 @@ pub enum Transition {
     /// The open intent was given up, after its barrier landed. A directory's never is.
     #[cfg_attr(not(test), expect(dead_code, reason = "only table sinks give an intent up"))]
     CommitVoid(SegmentChange),
-    /// Checkpoints that are in no commit are undone.
-    Withdraw(SegmentChange),
+    /// Checkpoints are undone: those whose files are gone.
+    Withdraw(Gone),
     /// A person recorded files as done.
     Bless(SegmentChange),
     /// A person made files undone.
-    Forget(SegmentChange),
+    Forget(Gone),
     /// Sources or the destination are at other roots.
     Rebase {
         /// The new roots of sources, by name; each is known.
@@ -105,12 +116,8 @@ impl Transition {
             | Self::CommitIntent { segments, .. }
             | Self::CommitDone { segments, .. }
             | Self::Rebase { segments, .. } => segments,
-            Self::Fold(s)
-            | Self::CommitVoid(s)
-            | Self::Withdraw(s)
-            | Self::Bless(s)
-            | Self::Forget(s)
-            | Self::Close(s) => s,
+            Self::Withdraw(gone) | Self::Forget(gone) => &gone.segments,
+            Self::Fold(s) | Self::CommitVoid(s) | Self::Bless(s) | Self::Close(s) => s,
         }
     }
 
@@ -158,7 +165,11 @@ impl Transition {
                     binding.root = root.clone();
                 }
             }
-            Self::Fold(_) | Self::Withdraw(_) | Self::Bless(_) | Self::Forget(_) => {}
+            Self::Withdraw(gone) | Self::Forget(gone) => {
+                new.commits.files = new.commits.files.saturating_sub(gone.files);
+                new.commits.rows = new.commits.rows.saturating_sub(gone.rows);
+            }
+            Self::Fold(_) | Self::Bless(_) => {}
         }
         invariants::check_step(old.map(|head| &head.manifest), &new)?;
         Ok(new)

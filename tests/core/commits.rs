@@ -56,6 +56,10 @@ impl<S: Sink> Sink for DyingSink<S> {
         self.0.fitness(file).await
     }
 
+    async fn take_out(&self, files: &[OutputFile]) -> Result<()> {
+        self.0.take_out(files).await
+    }
+
     async fn leftovers(&self) -> Result<Vec<Leftover>> {
         self.0.leftovers().await
     }

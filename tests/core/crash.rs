@@ -175,7 +175,7 @@ async fn run_once(process: &Mortal, told: &mut Vec<&'static str>) -> Result<()> 
     }
     run.commit(Some(&sink)).await?;
     told.push("committed");
-    run.close().await
+    run.close().await.map(drop)
 }
 
 async fn visible(bucket: &InMemory) -> Vec<String> {

@@ -1,6 +1,6 @@
 //! Objects that are damaged, missing, foreign or from the future (R62, R82-R85, R124).
 
-use lakemark::{ErrorKind, ObjectCheckpointStore};
+use lakemark::{ErrorKind, ObjectCheckpointStore, Wait};
 use rstest::rstest;
 
 use crate::harness::{faulty, get, names, put, seal, seen_done, takeover, whole};
@@ -210,4 +210,64 @@ async fn a_probe_left_by_a_crash_is_no_store() {
     let run = store.begin(takeover()).await.unwrap();
     assert_eq!(run.worker().epoch().0, 1);
     run.close().await.unwrap();
+}
+
+/// What `repair` makes of each kind of damage: what only a damaged seal said is done again, a commit object is made again,
+/// a damaged newest manifest is left for the one before it, and what nothing can replace is said and left as it is.
+#[rstest]
+#[case("manifests/", &["a", "b"])]
+#[case("/seals/", &["a"])]
+#[case("commits/", &["a", "b"])]
+#[case("segments/", &[])]
+#[tokio::test]
+async fn each_kind_of_damage_is_repaired_or_said_to_be_beyond_it(
+    #[case] folder: &str,
+    #[case] left: &[&str],
+    #[values("flip", "empty", "half", "gone")] damage: &str,
+) {
+    let (faults, store) = lived_in().await;
+    let name = object(&faults, folder).await;
+    let sound = get(&faults, &name).await;
+    match damage {
+        "flip" => {
+            let mut bytes = sound.clone();
+            bytes[sound.len() / 2] ^= 1;
+            put(&faults, &name, bytes).await;
+        }
+        "empty" => put(&faults, &name, Vec::new()).await,
+        "half" => put(&faults, &name, sound[..sound.len() / 2].to_vec()).await,
+        _ => object_store::ObjectStoreExt::delete(&faults, &name.as_str().into()).await.unwrap(),
+    }
+    let before = names(&faults).await;
+    let repair = store.repair_plan().await.unwrap();
+    assert_eq!(names(&faults).await, before, "a plan changes nothing");
+    if left.is_empty() {
+        assert_eq!((repair.beyond.len(), &repair.beyond[0].object), (1, &name), "{repair:?}");
+        let error = store.repair(&repair, Wait::Takeover).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt);
+        assert!(error.to_string().contains(&name) && error.ways().len() > 1, "{error}");
+        assert_eq!(names(&faults).await, before, "and nothing is changed");
+        return;
+    }
+    // A seal or manifest that is gone leaves no trace: what it said is not known any more.
+    let untraceable = damage == "gone" && !folder.starts_with("commits");
+    assert_eq!(repair.is_empty(), untraceable, "{repair:?}");
+    assert_eq!(repair.back_to.is_some(), folder == "manifests/" && damage != "gone");
+    assert_eq!(repair.rebuilt.len(), usize::from(folder == "commits/"));
+    if !repair.is_empty() {
+        let busy = store.repair(&repair, Wait::No).await.unwrap_err();
+        assert_eq!(busy.kind(), ErrorKind::Busy, "its driver is this process, which lives");
+    }
+    store.repair(&repair, Wait::Takeover).await.unwrap();
+    assert!(store.verify().await.unwrap().is_sound());
+    if damage != "gone" {
+        let kept = names(&faults).await.into_iter().find(|kept| kept.starts_with("quarantine/")).unwrap();
+        assert!(kept.ends_with(&name), "{kept}");
+    }
+    assert!(store.unknown_objects().await.unwrap().is_empty());
+    let run = store.begin(takeover()).await.unwrap();
+    run.commit(None).await.unwrap();
+    run.close().await.unwrap();
+    assert_eq!(seen_done(&store).await, left);
+    assert!(store.repair_plan().await.unwrap().is_empty());
 }

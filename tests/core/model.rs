@@ -135,9 +135,9 @@ async fn play(steps: Vec<Step>) {
             Step::Fold => run.fold().await.unwrap(),
             Step::Reopen(closed) => {
                 if closed {
-                    run.close().await.unwrap()
+                    run.close().await.unwrap();
                 } else {
-                    drop(run)
+                    drop(run);
                 }
                 run = site.begin().await;
             }

@@ -127,7 +127,7 @@ async fn r130_a_committed_file_is_forgotten_alone_and_said_to_double() {
     assert_eq!((plan.doubled_outputs.len(), plan.doubled_rows), (1, 20));
     assert_eq!((plan.files[0].committed_atoms, plan.files[0].chosen), (2, true));
     let run = operator(&site).await;
-    run.forget(&plan).await.unwrap();
+    run.forget(&plan, None).await.unwrap();
     run.close().await.unwrap();
     let view = site.store().read().await.unwrap();
     assert_eq!(done(&view.live), ["b"]);
@@ -161,7 +161,7 @@ async fn forgetting_one_file_of_an_uncommitted_checkpoint_undoes_the_others_and_
     let shown: Vec<_> = plan.files.iter().map(|file| (&*file.file.path, file.chosen)).collect();
     assert_eq!((shown, plan.withdrawn.clone()), (vec![("a", true), ("b", false)], vec![id]));
     let run = operator(&site).await;
-    run.forget(&plan).await.unwrap();
+    run.forget(&plan, None).await.unwrap();
     assert_eq!(run.commit(Some(&site.sink())).await.unwrap()[0].files, 1);
     run.close().await.unwrap();
     assert_eq!((seen_done(&site.store()).await, site.visible()), (vec!["c".to_owned()], results(&["c"])));
@@ -189,7 +189,7 @@ async fn forgetting_what_a_commit_holds_or_what_changed_since_is_refused() {
     run.commit(Some(&site.sink())).await.unwrap();
     run.close().await.unwrap();
     let run = operator(&site).await;
-    let error = run.forget(&plan).await.unwrap_err();
+    let error = run.forget(&plan, None).await.unwrap_err();
     assert!(error.what().contains("changed since"), "it was not committed when it was looked at: {error}");
     assert_eq!(seen_done(&site.store()).await, ["a", "b"]);
     run.close().await.unwrap();
@@ -205,7 +205,7 @@ async fn an_epoch_is_forgotten_whole() {
     let selection = Selection { epoch: Some(epoch.next()), ..Selection::default() };
     let plan = ForgetPlan::of(&site.store().read().await.unwrap(), selection).unwrap();
     let run = operator(&site).await;
-    run.forget(&plan).await.unwrap();
+    run.forget(&plan, None).await.unwrap();
     run.close().await.unwrap();
     assert_eq!(seen_done(&site.store()).await, ["a"]);
     let events = site.store().read().await.unwrap().live.events().to_vec();
@@ -257,7 +257,7 @@ async fn r131_blessed_files_are_done_without_work() {
     let plan = ForgetPlan::of(&view, paths(&["y"])).unwrap();
     assert_eq!((plan.files.len(), plan.doubled_rows), (1, 0));
     let run = operator(&site).await;
-    run.forget(&plan).await.unwrap();
+    run.forget(&plan, None).await.unwrap();
     run.close().await.unwrap();
     let view = site.store().read().await.unwrap();
     let plan = plan_source(SOURCE, &lake, &listing, &view.live, SourcePolicy::default()).await.unwrap();
@@ -329,4 +329,62 @@ async fn a_rebased_source_is_planned_from_its_new_root() {
     let events = site.store().read().await.unwrap().live.events().to_vec();
     let told = events.iter().any(|row| matches!(&row.event, Event::Operated { verb, .. } if verb == "rebase"));
     assert!(told);
+}
+
+/// R130 with `--retract`: nothing is there twice, and what shared the output is done again with it.
+#[tokio::test]
+async fn r130_retracted_output_leaves_the_destination() {
+    let site = committed(&["a", "b"]).await;
+    let view = site.store().read().await.unwrap();
+    let plan = ForgetPlan::of(&view, Selection { retract: true, ..paths(&["a"]) }).unwrap();
+    assert_eq!((plan.retracted_outputs.len(), plan.withdrawn.len(), plan.doubled_rows), (1, 1, 0));
+    let run = operator(&site).await;
+    let error = run.forget(&plan, None).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "it needs the destination");
+    run.forget(&plan, Some(&site.sink())).await.unwrap();
+    run.close().await.unwrap();
+    assert_eq!(site.visible(), results(&["b"]));
+    let commits = newest(&site.store()).await.commits;
+    assert_eq!((commits.files, commits.rows), (1, 1));
+    site.sink().check(site.store().read().await.unwrap().expected().as_ref()).await.unwrap();
+    let run = site.begin().await;
+    work_left(&run, &site.sink(), &["a", "b"]).await.unwrap();
+    run.commit(Some(&site.sink())).await.unwrap();
+    run.close().await.unwrap();
+    assert_eq!(site.visible(), results(&["a", "b"]));
+    collect_garbage(&site.store(), &site.objects(), &site.sink()).await;
+    assert!(fs::read_dir(site.at("out.lakemark/unfit")).unwrap().next().is_none());
+}
+
+/// A committed file that is gone: exactly its work is done again.
+#[rstest]
+#[case::gone(false)]
+#[case::changed(true)]
+#[tokio::test]
+async fn committed_output_that_is_lost_is_repaired_by_doing_its_work_again(#[case] changed: bool) {
+    let site = committed(&["a", "b", "c"]).await;
+    let victim = fs::read_dir(site.at("out/d=1")).unwrap().next().unwrap().unwrap().path();
+    let text = fs::read_to_string(&victim).unwrap();
+    if changed {
+        fs::write(&victim, "other").unwrap()
+    } else {
+        fs::remove_file(&victim).unwrap()
+    }
+    let expected = crate::harness::expected(&site.store()).await;
+    let refused = site.sink().check(expected.as_ref()).await.unwrap_err();
+    assert!(refused.to_string().contains("lakemark repair"), "{refused}");
+    let lost = site.store().lost_output(&site.sink()).await.unwrap();
+    assert_eq!((lost.len(), lost[0].gone.len(), lost[0].taken_out.len()), (1, 1, 0));
+    assert_eq!(lost[0].undone, [format!("{SOURCE}: {}", text.strip_prefix("result of ").unwrap())]);
+    let run = operator(&site).await;
+    run.withdraw_lost(&lost, &site.sink()).await.unwrap();
+    run.close().await.unwrap();
+    site.sink().check(site.store().read().await.unwrap().expected().as_ref()).await.unwrap();
+    assert!(site.store().lost_output(&site.sink()).await.unwrap().is_empty());
+    let run = site.begin().await;
+    work_left(&run, &site.sink(), &["a", "b", "c"]).await.unwrap();
+    run.commit(Some(&site.sink())).await.unwrap();
+    run.close().await.unwrap();
+    assert_eq!(site.visible(), results(&["a", "b", "c"]));
+    collect_garbage(&site.store(), &site.objects(), &site.sink()).await;
 }

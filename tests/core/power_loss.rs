@@ -46,7 +46,7 @@ async fn run_once(site: &Site, disk: Arc<dyn Disk>, told: &mut Told) -> Result<(
     }
     run.commit(Some(&sink)).await?;
     told.committed = true;
-    run.close().await
+    run.close().await.map(drop)
 }
 
 /// Runs with the power off from step `k` on, and then again on a sound disk. Whether the first run got through.

@@ -7,7 +7,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 /// Verbs of the contract that this version does not have.
-const LATER: [&str; 5] = ["accept", "reopen", "repair", "report", "cluster"];
+const LATER: [&str; 4] = ["accept", "reopen", "report", "cluster"];
 
 const EXAMPLES: &str = "\
 Examples:
@@ -96,6 +96,8 @@ pub(crate) enum Verb {
     Gc(GcArgs),
     /// Go on where the job says now, after a source or the destination was moved
     Rebase(RebaseArgs),
+    /// Move damaged objects away, make again what can be, and undo the work whose output is lost
+    Repair(RebaseArgs),
 }
 
 /// A job: a file, flags over it, or flags alone.
@@ -157,7 +159,7 @@ pub(crate) struct ForgetArgs {
     /// All files whose task failed; none are set aside in this version
     #[arg(long)]
     pub(crate) failed: bool,
-    /// Also take committed output out of the destination (not in this version)
+    /// Also take their committed output out of the destination, so that nothing is there twice
     #[arg(long)]
     pub(crate) retract: bool,
     #[command(flatten)]

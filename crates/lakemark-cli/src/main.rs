@@ -82,6 +82,7 @@ async fn dispatch(cli: &Cli) -> Ended {
         Verb::Forget(args) => operate::forget(args, &cli.output).await,
         Verb::Bless(args) => operate::bless(args, &cli.output).await,
         Verb::Gc(args) => operate::gc(args, &cli.output).await,
+        Verb::Repair(args) => operate::repair(args, &cli.output).await,
         Verb::Rebase(args) => operate::rebase(args, &cli.output).await,
     }
 }

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::codec;
+use super::decode::decode;
+use super::encode::encode;
 use super::rows::SegmentData;
 use crate::error::{Error, Result};
 use crate::identity::{AttemptNonce, ManifestVersion};
@@ -59,7 +60,7 @@ pub async fn flush(
         level += 1;
     }
     carry.sort();
-    let bytes = codec::encode(&carry)?;
+    let bytes = encode(&carry)?;
     let segment = SegmentRef {
         version,
         nonce: AttemptNonce::random(),
@@ -86,7 +87,7 @@ async fn read_one(medium: &Medium, segment: &SegmentRef) -> Result<SegmentData> 
     if digest(&bytes) != segment.digest {
         return Err(Error::corrupt(&place, "this segment is damaged: its checksum is not the one in the manifest"));
     }
-    tokio::task::spawn_blocking(move || codec::decode(&place, bytes))
+    tokio::task::spawn_blocking(move || decode(&place, bytes))
         .await
         .map_err(|e| Error::invalid("reading a segment was interrupted").caused_by(e))?
 }

@@ -1,10 +1,13 @@
 //! Segments: folded seals and events as sorted rows, in levels, each an immutable Parquet object.
 
-mod codec;
+mod decode;
+mod encode;
 mod levels;
 mod rows;
+#[cfg(test)]
+mod tests;
 
-pub(super) use codec::decode as decode_segment;
+pub(super) use decode::decode as decode_segment;
 pub use levels::{Levels, flush};
 pub(super) use rows::act_on;
 pub use rows::{CheckpointRow, Decision, Event, EventRow, FileRow, FileUpdate, SegmentData};

@@ -1,21 +1,15 @@
 //! `lakemark forget`.
 
-use lakemark::{Epoch, Error, ErrorKind, ForgetPlan, Selection, View};
+use lakemark::{Epoch, Error, ForgetPlan, Selection, View};
 use lakemark_datafusion::Outcome;
 
-use super::{confirmed, count, patterns, some, tell, under_an_epoch};
+use super::{confirmed, count, patterns, sink_of, some, tell, under_an_epoch};
 use crate::args::{ForgetArgs, OutputArgs};
 use crate::status::{open_view, relative_to};
 use crate::{Ended, Failure, config};
 
 pub(crate) async fn forget(args: &ForgetArgs, output: &OutputArgs) -> Ended {
     let (job, paths) = args.what.split();
-    if args.retract {
-        return Err(Error::new(ErrorKind::Unsupported, "--retract is not in this version: committed output stays")
-            .safe("nothing was changed")
-            .way("forget without it: the rows are there twice once the files are done again")
-            .into());
-    }
     if paths.is_empty() && args.glob.is_empty() && args.epoch.is_none() && !args.failed {
         return Err(Failure::usage(
             Error::invalid("nothing is named that is to be forgotten")
@@ -29,6 +23,7 @@ pub(crate) async fn forget(args: &ForgetArgs, output: &OutputArgs) -> Ended {
         paths: paths.iter().map(|path| known_path(&view, &path.to_string_lossy())).collect(),
         globs: patterns(&args.glob)?,
         epoch: args.epoch.map(Epoch),
+        retract: args.retract,
         ..Selection::default()
     };
     let plan = ForgetPlan::of(&view, selection)?;
@@ -43,7 +38,12 @@ pub(crate) async fn forget(args: &ForgetArgs, output: &OutputArgs) -> Ended {
         tell("forget", &store, output, false, &plan);
         return Ok(Outcome::Nothing);
     }
-    under_an_epoch(&store, &config, &args.change, async |run| run.forget(&plan).await).await?;
+    let sink = match &view.head {
+        Some(head) => sink_of(&config, &head.manifest)?,
+        None => None,
+    };
+    let sink = sink.as_ref().map(|sink| &**sink as _);
+    under_an_epoch(&store, &config, &args.change, async |run| run.forget(&plan, sink).await).await?;
     if !output.quiet {
         eprintln!("forgotten; the next run does them again");
     }
@@ -67,11 +67,13 @@ fn shown(plan: &ForgetPlan) -> Vec<String> {
     let mut lines = vec![format!("makes {} undone:", count(chosen.len() as u64, "file"))];
     lines.extend(some(chosen.iter().map(|file| file.file.to_string())));
     if !others.is_empty() {
-        lines.push(format!(
-            "and with them {}, whose rows are in the same output, which is not committed yet:",
-            count(others.len() as u64, "file")
-        ));
+        lines.push(format!("and with them {}, whose rows are in the same output:", count(others.len() as u64, "file")));
         lines.extend(some(others.iter().map(|file| file.file.to_string())));
+    }
+    if !plan.retracted_outputs.is_empty() {
+        let files = count(plan.retracted_outputs.len() as u64, "committed file");
+        lines.push(format!("takes {files} out of the destination:"));
+        lines.extend(some(plan.retracted_outputs.iter().cloned()));
     }
     if plan.doubled_rows > 0 {
         lines.push(format!(

@@ -4,6 +4,7 @@ mod bless;
 mod forget;
 mod gc;
 mod rebase;
+mod repair;
 
 use std::io::{BufRead, IsTerminal, Write};
 use std::sync::Arc;
@@ -22,6 +23,7 @@ pub(crate) use bless::bless;
 pub(crate) use forget::forget;
 pub(crate) use gc::gc;
 pub(crate) use rebase::rebase;
+pub(crate) use repair::repair;
 
 /// The verb's result for scripts: what it was to do, and whether it did.
 #[derive(Serialize)]
@@ -99,7 +101,7 @@ async fn under_an_epoch<T>(
     let run = store.operate(wait(change), lease).await?;
     let done = verb(&run).await;
     let closed = run.close().await;
-    done.and_then(|done| closed.map(|()| done))
+    done.and_then(|done| closed.map(|_| done))
 }
 
 /// The destination of the job, else the one that the store belongs to.

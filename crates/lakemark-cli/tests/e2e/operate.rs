@@ -169,3 +169,48 @@ fn a_verb_waits_for_a_live_run_or_fences_it() {
     assert_eq!((fenced.code, fenced.outcome()), (4, "fenced"), "{fenced}");
     scene.run(&[]).done();
 }
+
+/// `--retract`: the rows of a forgotten file leave the destination, and come back once.
+#[test]
+fn r130_what_is_forgotten_and_retracted_is_not_there_twice() {
+    let scene = Scene::small();
+    scene.run(&[]).done();
+    let told = did(&scene, "forget", &["big.parquet", "--retract"]);
+    assert_eq!((told["doubled_rows"].as_u64(), told["retracted_outputs"].as_array().unwrap().len()), (Some(0), 8));
+    scene.assert_part();
+    scene.run(&[]).done();
+    scene.assert_exact_for_all();
+}
+
+#[test]
+fn lost_output_and_damaged_objects_are_repaired() {
+    let scene = Scene::small();
+    scene.run(&[]).done();
+    assert_eq!(ended(&scene, "repair", &[]).json()["done"], false, "nothing is damaged");
+    let (victim, _) = super::output::files_below(&scene.out()).swap_remove(0);
+    fs::remove_file(victim).unwrap();
+    scene.run(&[]).error(5, "Refused", &["no longer in the destination", "lakemark repair"]);
+    let told = did(&scene, "repair", &[]);
+    assert_eq!(told["lost"].as_array().unwrap().len(), 1, "{told:#}");
+    scene.run(&[]).done();
+    scene.assert_exact_for_all();
+
+    let manifests = super::output::files_below(&scene.store().join("manifests"));
+    let (newest, _) = manifests.iter().max().unwrap();
+    fs::write(newest, "torn").unwrap();
+    scene.run(&[]).error(1, "Corrupt", &["lakemark repair"]);
+    let told = did(&scene, "repair", &["--takeover"]);
+    assert!(told["back_to"].is_u64() && told["quarantined"].as_array().unwrap().len() == 1, "{told:#}");
+    scene.run(&[]);
+    scene.run(&[]).nothing();
+    scene.assert_exact_for_all();
+
+    // What nothing can replace is said, and nothing is changed.
+    for (segment, _) in super::output::files_below(&scene.store().join("segments")) {
+        fs::write(segment, "torn").unwrap();
+    }
+    let before = super::output::files_below(&scene.store());
+    let beyond = ended(&scene, "repair", &["--yes"]);
+    assert_eq!((beyond.code(), &beyond.json()["error"]["kind"]), (1, &"Corrupt".into()), "{}", beyond.stderr);
+    assert_eq!(super::output::files_below(&scene.store()), before);
+}

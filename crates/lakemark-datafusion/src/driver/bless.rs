@@ -32,11 +32,12 @@ impl Checkpoints {
     /// # Errors
     /// As [`lakemark::ObjectCheckpointStore::begin`] and [`lakemark::Run::bless`].
     pub async fn bless(&self, output: Option<&Output>, blessings: Vec<Blessing>) -> Result<()> {
-        let run = begin(self, output).await?;
+        let view = self.view().await?;
+        let run = begin(self, &view, output).await?;
         // Later runs plan without opening a file, as after a run.
         let recorded = record_schemas(self, &run).await;
         let blessed = recorded.and(run.bless(blessings).await);
         let closed = run.close().await;
-        blessed.and(closed)
+        blessed.and(closed.map(drop))
     }
 }

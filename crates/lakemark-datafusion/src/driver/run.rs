@@ -49,7 +49,7 @@ pub(crate) async fn run_query(
 }
 
 /// Wins an epoch for a run over `checkpoints`, and binds the destination to the store.
-pub(super) async fn begin(checkpoints: &Checkpoints, output: Option<&Output>) -> Result<Run> {
+pub(super) async fn begin(checkpoints: &Checkpoints, view: &View, output: Option<&Output>) -> Result<Run> {
     let options = checkpoints.options();
     let begin = BeginOptions {
         sources: checkpoints.settings(),
@@ -57,7 +57,7 @@ pub(super) async fn begin(checkpoints: &Checkpoints, output: Option<&Output>) ->
         wait: options.wait,
         lease: options.lease,
     };
-    let run = checkpoints.store().begin(begin).await?;
+    let run = checkpoints.store().begin_from(view.clone(), begin).await?;
     if let Some(output) = output {
         output.sink.bind(run.worker().store_id()).await?;
     }
@@ -116,7 +116,7 @@ impl Driver<'_> {
         let began = Instant::now();
         let mut stop = self.stop.clone();
         let run = tokio::select! {
-            run = begin(self.checkpoints, self.output.as_ref()) => Arc::new(run?),
+            run = begin(self.checkpoints, &view, self.output.as_ref()) => Arc::new(run?),
             // Perhaps waiting for another holder: nothing was taken over, nothing was changed.
             () = stop.reached(1) => {
                 self.stopped = true;
@@ -362,7 +362,7 @@ impl Driver<'_> {
         }
         // Tasks that were dropped may still hold the run for a moment; the next run does not need the close.
         let closed = match Arc::try_unwrap(run) {
-            Ok(run) if committed.is_ok() => run.close().await,
+            Ok(run) if committed.is_ok() => run.close().await.map(drop),
             _ => Ok(()),
         };
         self.report.seconds.commit += began.elapsed().as_secs_f64();

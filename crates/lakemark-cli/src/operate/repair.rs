@@ -1,0 +1,94 @@
+//! `lakemark repair`.
+
+use lakemark::{Lost, ObjectCheckpointStore, Repair};
+use lakemark_datafusion::Outcome;
+use serde::Serialize;
+
+use super::{confirmed, count, sink_of, some, tell, under_an_epoch, wait};
+use crate::args::{OutputArgs, RebaseArgs};
+use crate::{Ended, Failure, config, job};
+
+#[derive(Serialize)]
+struct Repaired {
+    #[serde(flatten)]
+    objects: Repair,
+    lost: Vec<Lost>,
+}
+
+pub(crate) async fn repair(args: &RebaseArgs, output: &OutputArgs) -> Ended {
+    let config = config::load(&args.job).map_err(Failure::usage)?;
+    let store = job::store(&config)?;
+    let mut told = Repaired { objects: store.repair_plan().await?, lost: Vec::new() };
+    let mut done = false;
+    if !told.objects.is_empty() {
+        let shown = objects_shown(&store, &told.objects);
+        if told.objects.beyond.is_empty() && !confirmed(&args.change, output, &shown)? {
+            tell("repair", &store, output, false, &told);
+            return Ok(Outcome::Nothing);
+        }
+        store.repair(&told.objects, wait(&args.change)).await?;
+        done = true;
+    }
+    let view = store.read().await?;
+    let sink = match &view.head {
+        Some(head) => sink_of(&config, &head.manifest)?,
+        None => None,
+    };
+    if let Some(sink) = sink {
+        told.lost = store.lost_output(&*sink).await?;
+        if !told.lost.is_empty() {
+            if !confirmed(&args.change, output, &lost_shown(&told.lost))? {
+                tell("repair", &store, output, done, &told);
+                return Ok(Outcome::Nothing);
+            }
+            let lost = &told.lost;
+            under_an_epoch(&store, &config, &args.change, async |run| run.withdraw_lost(lost, &*sink).await).await?;
+            done = true;
+        }
+    }
+    if !output.quiet {
+        eprintln!("{}", if done { "repaired; the next run does again what was undone" } else { "nothing is damaged" });
+    }
+    tell("repair", &store, output, done, &told);
+    Ok(if done { Outcome::Done } else { Outcome::Nothing })
+}
+
+fn objects_shown(store: &ObjectCheckpointStore, repair: &Repair) -> Vec<String> {
+    let mut lines = Vec::new();
+    if let Some(version) = repair.back_to {
+        lines.push(format!(
+            "the newest manifest is damaged: goes back to version {}, the one before it. What the damaged one said is \
+             decided again by what is there; make sure that no run is live",
+            version.0
+        ));
+    }
+    let mut list = |what: String, faults: &[lakemark::store::Fault]| {
+        if !faults.is_empty() {
+            lines.push(what);
+            lines.extend(some(faults.iter().map(|fault| format!("{}: {}", fault.object, fault.what))));
+        }
+    };
+    let n = count(repair.quarantined.len() as u64, "damaged object");
+    list(format!("moves {n} to {}/quarantine; what only they said is done again:", store.root()), &repair.quarantined);
+    list("makes again, from what else the store has:".into(), &repair.rebuilt);
+    lines
+}
+
+fn lost_shown(lost: &[Lost]) -> Vec<String> {
+    let gone: Vec<_> = lost.iter().flat_map(|lost| lost.gone.clone()).collect();
+    let taken: Vec<_> = lost.iter().flat_map(|lost| lost.taken_out.clone()).collect();
+    let undone: Vec<_> = lost.iter().flat_map(|lost| lost.undone.clone()).collect();
+    let mut lines = vec![format!(
+        "{} of the destination are gone or changed. If you can, put them back instead:",
+        count(gone.len() as u64, "committed file")
+    )];
+    lines.extend(some(gone.into_iter()));
+    if !taken.is_empty() {
+        let n = count(taken.len() as u64, "file");
+        lines.push(format!("takes {n} of the same work out of the destination, since it is done again whole:"));
+        lines.extend(some(taken.into_iter()));
+    }
+    lines.push(format!("makes {} undone, to be done again:", count(undone.len() as u64, "source file")));
+    lines.extend(some(undone.into_iter()));
+    lines
+}
