@@ -20,6 +20,8 @@ mod example;
 mod faults;
 #[path = "core/gcs.rs"]
 mod gcs;
+#[path = "core/golden.rs"]
+mod golden;
 #[path = "core/growth.rs"]
 mod growth;
 #[path = "core/harness.rs"]

@@ -250,20 +250,35 @@ pub fn results(paths: &[&str]) -> Vec<String> {
     texts
 }
 
-/// Collects garbage in `store`, and checks that nothing dead is left, nothing live is gone, and the store is sound.
-///
-/// What is dead is judged here anew, by names alone.
+/// Collects garbage, and checks that nothing dead is left, nothing live is gone, and store and destination are sound.
 pub async fn collect_garbage(store: &ObjectCheckpointStore, objects: &dyn ObjectStore, sink: &dyn Sink) {
+    collect(store, objects, Some(sink)).await;
+    let after = store.read().await.unwrap();
+    sink.check(after.expected().as_ref()).await.unwrap();
+    let waiting = after.live.pending().flat_map(|row| row.outputs.clone());
+    let live: Vec<String> = waiting.chain(after.expected().unwrap().open).map(|output| output.name).collect();
+    for leftover in sink.leftovers().await.unwrap() {
+        let name = leftover.path.rsplit('/').next().unwrap();
+        assert!(name == "binding.json" || live.iter().any(|waits| waits == name), "{} is dead", leftover.path);
+    }
+}
+
+/// As [`collect_garbage`], of a store without a destination.
+pub async fn collect_objects(store: &ObjectCheckpointStore, objects: &dyn ObjectStore) {
+    collect(store, objects, None).await;
+}
+
+/// What is dead is judged here anew, by names alone.
+async fn collect(store: &ObjectCheckpointStore, objects: &dyn ObjectStore, sink: Option<&dyn Sink>) {
     let before = store.read().await.unwrap();
     let run = store.operate(Wait::Takeover, Lease::default()).await.unwrap();
-    run.collect(Some(sink), Duration::ZERO).await.unwrap();
+    run.collect(sink, Duration::ZERO).await.unwrap();
     let epoch = run.worker().epoch();
     run.close().await.unwrap();
 
     let after = store.read().await.unwrap();
     assert_eq!(done(&before.live), done(&after.live));
     assert_eq!(before.live.checkpoints().collect::<Vec<_>>(), after.live.checkpoints().collect::<Vec<_>>());
-    sink.check(after.expected().as_ref()).await.unwrap();
     let verified = store.verify().await.unwrap();
     assert!(verified.is_sound() && verified.unknown.is_empty(), "{verified:?}");
 
@@ -284,12 +299,6 @@ pub async fn collect_garbage(store: &ObjectCheckpointStore, objects: &dyn Object
         assert!(needed, "{name} is dead");
     }
     assert_eq!(objects.list(Some(&"unfinished".into())).try_collect::<Vec<_>>().await.unwrap(), []);
-    let waiting = after.live.pending().flat_map(|row| row.outputs.clone());
-    let live: Vec<String> = waiting.chain(after.expected().unwrap().open).map(|output| output.name).collect();
-    for leftover in sink.leftovers().await.unwrap() {
-        let name = leftover.path.rsplit('/').next().unwrap();
-        assert!(name == "binding.json" || live.iter().any(|waits| waits == name), "{} is dead", leftover.path);
-    }
 }
 
 /// I5: no part of a file version is covered by two live checkpoints.
