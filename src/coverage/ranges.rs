@@ -65,11 +65,19 @@ impl RangeSet {
     /// Both sets together.
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {
-        let mut all = self.clone();
-        for range in &other.0 {
-            all.insert(range.clone());
+        let mut all: Vec<Range<u64>> = Vec::with_capacity(self.0.len() + other.0.len());
+        let (mut a, mut b) = (self.0.iter().peekable(), other.0.iter().peekable());
+        while let Some(first) = match (a.peek(), b.peek()) {
+            (Some(x), Some(y)) if x.start <= y.start => a.next(),
+            (Some(_), None) => a.next(),
+            _ => b.next(),
+        } {
+            match all.last_mut() {
+                Some(last) if first.start <= last.end => last.end = last.end.max(first.end),
+                _ => all.push(first.clone()),
+            }
         }
-        all
+        Self(all)
     }
 
     /// What of this set is not in `other`.

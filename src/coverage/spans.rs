@@ -5,6 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::RangeSet;
+use super::group_rows::{GroupRows, Lookup};
 use crate::error::{Error, Result};
 
 /// A part of one version of a file.
@@ -81,39 +82,40 @@ impl Coverage {
 
     /// What of a file with `group_rows` rows in each of its row groups is not in this coverage.
     #[must_use]
-    pub fn missing(&self, group_rows: &[u64]) -> Self {
+    pub fn missing<R: GroupRows + ?Sized>(&self, group_rows: &R) -> Self {
         let Self::Groups { full, partial } = self else { return Self::none() };
-        let mut left = RangeSet::of(0..group_rows.len() as u64).minus(full);
-        let mut cut = BTreeMap::new();
+        let left = RangeSet::of(0..group_rows.groups()).minus(full);
+        let mut lookup = Lookup::new(group_rows.runs());
+        let (mut touched, mut cut) = (RangeSet::new(), BTreeMap::new());
         for (&group, rows) in partial {
             if !left.contains(u64::from(group)) {
                 continue;
             }
-            left = left.minus(&RangeSet::of(u64::from(group)..u64::from(group) + 1));
-            let rest = RangeSet::of(0..group_rows[group as usize]).minus(rows);
+            touched.insert(u64::from(group)..u64::from(group) + 1);
+            let rest = RangeSet::of(0..lookup.rows(group).unwrap_or(0)).minus(rows);
             if !rest.is_empty() {
                 cut.insert(group, rest);
             }
         }
-        Self::Groups { full: left, partial: cut }
+        Self::Groups { full: left.minus(&touched), partial: cut }
     }
 
     /// The same part with groups whose every row is in it counted as full, and as [`Whole`](Self::Whole) when
     /// every group of the file is.
     #[must_use]
-    pub fn normalised(&self, group_rows: &[u64]) -> Self {
+    pub fn normalised<R: GroupRows + ?Sized>(&self, group_rows: &R) -> Self {
         let Self::Groups { full, partial } = self else { return Self::Whole };
-        let mut full = full.clone();
-        let mut left = BTreeMap::new();
+        let mut lookup = Lookup::new(group_rows.runs());
+        let (mut filled, mut left) = (RangeSet::new(), BTreeMap::new());
         for (&group, rows) in partial {
-            let all = group_rows.get(group as usize).map(|&n| RangeSet::of(0..n));
-            if all.is_some_and(|all| all.minus(rows).is_empty()) {
-                full.insert(u64::from(group)..u64::from(group) + 1);
+            if lookup.rows(group).is_some_and(|all| RangeSet::of(0..all).minus(rows).is_empty()) {
+                filled.insert(u64::from(group)..u64::from(group) + 1);
             } else {
                 left.insert(group, rows.clone());
             }
         }
-        if left.is_empty() && full.count() == group_rows.len() as u64 {
+        let full = full.union(&filled);
+        if left.is_empty() && full.count() == group_rows.groups() {
             return Self::Whole;
         }
         Self::Groups { full, partial: left }

@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::coverage::GroupRows;
+
 /// A file as a listing shows it: raw path, size and token.
 ///
 /// The token is the etag where the listing has one, else the mtime (see [`Root`](super::Root) for what each kind of
@@ -95,12 +97,30 @@ impl fmt::Display for FileVersion {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Evidence {
     /// Rows in each row group, run-length coded by [`Evidence::group_rows`]'s inverse; empty if there are no groups.
+    #[serde(deserialize_with = "possible_runs")]
     pub group_runs: Vec<(u64, u64)>,
     /// XXH3-128 of the footer's bytes (of the bytes read, for formats without one), as 32 hex digits.
     pub digest: String,
 }
 
+/// The most row groups that a record of a file can have: a text of a few bytes could claim any number.
+const MOST_GROUPS: u64 = 1 << 24;
+
+fn possible_runs<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Vec<(u64, u64)>, D::Error> {
+    let runs = Vec::deserialize(d)?;
+    if Evidence::are_possible(&runs) { Ok(runs) } else { Err(serde::de::Error::custom("`group_runs` of no file")) }
+}
+
 impl Evidence {
+    /// Whether a file can have row groups such as these: Parquet counts rows in 63 bits.
+    pub(crate) fn are_possible(runs: &[(u64, u64)]) -> bool {
+        let sum = |(groups, all): (u64, u64), &(rows, times): &(u64, u64)| {
+            Some((groups.checked_add(times)?, all.checked_add(rows.checked_mul(times)?)?))
+        };
+        let sums = runs.iter().try_fold((0, 0), sum);
+        sums.is_some_and(|(groups, rows)| groups <= MOST_GROUPS && i64::try_from(rows).is_ok())
+    }
+
     /// Evidence of a file whose row groups have `group_rows` rows.
     pub fn new(group_rows: &[u64], digest: String) -> Self {
         let mut group_runs: Vec<(u64, u64)> = Vec::new();
@@ -129,6 +149,12 @@ impl Evidence {
     }
 }
 
+impl GroupRows for Evidence {
+    fn runs(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.group_runs.iter().copied()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -153,5 +179,14 @@ mod tests {
         assert_eq!(evidence.group_rows(), rows);
         assert_eq!((evidence.row_groups(), evidence.rows()), (6, 31));
         assert_eq!(Evidence::new(&[1; 40_000], String::new()).group_runs.len(), 1);
+    }
+
+    #[test]
+    fn runs_of_no_file_are_refused() {
+        let read = |runs: &str| serde_json::from_str::<Evidence>(&format!(r#"{{"group_runs":{runs},"digest":""}}"#));
+        assert_eq!(read("[[2500,4],[17,1]]").unwrap().rows(), 10_017);
+        for runs in ["[[1,18446744073709551615]]", "[[0,16777217]]", "[[9223372036854775807,2]]", "[[1,-1]]"] {
+            assert!(read(runs).is_err(), "{runs}");
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::scan_part::ScanPart;
 use crate::coverage::Coverage;
-use crate::identity::{FileVersion, ManifestVersion};
+use crate::identity::{Evidence, FileVersion, ManifestVersion};
 use crate::store::{Live, View};
 
 /// One finished file version.
@@ -13,7 +13,7 @@ use crate::store::{Live, View};
 struct Done {
     file: FileVersion,
     coverage: Coverage,
-    group_rows: Vec<u64>,
+    evidence: Evidence,
 }
 
 /// By source and path.
@@ -43,7 +43,7 @@ impl AtomFilter {
                 let of = |v: &crate::store::LiveVersion| Done {
                     file: v.file.clone(),
                     coverage: v.coverage.clone(),
-                    group_rows: v.evidence.group_rows(),
+                    evidence: v.evidence.clone(),
                 };
                 done.insert((Arc::clone(&name), path.into()), versions.iter().map(of).collect());
             }
@@ -63,7 +63,7 @@ impl AtomFilter {
         let key = (Arc::clone(part.source()), Arc::clone(&part.file().path));
         let done = self.done.get(&key).and_then(|versions| versions.iter().find(|d| d.file.is_same(part.file())));
         let Some(done) = done else { return part.coverage().clone() };
-        let missing = done.coverage.missing(&done.group_rows);
+        let missing = done.coverage.missing(&done.evidence);
         minus(&whole_as_groups(&missing, done), part.coverage())
     }
 

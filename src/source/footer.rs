@@ -160,6 +160,12 @@ pub(super) fn decode(thrift: &Bytes, size: u64) -> Result<Footer, String> {
     Ok(Footer { metadata: Arc::new(metadata), group_rows, digest: format!("{:032x}", xxh3_128(thrift)), memory })
 }
 
+/// Decodes a footer as of a file that is as large as it claims.
+#[cfg(feature = "testing")]
+pub(crate) fn decode_alone(thrift: &Bytes) -> Result<Footer, String> {
+    decode(thrift, u64::MAX)
+}
+
 /// Whether the bytes of a column chunk and of its page indexes lie before the footer. Chunks in other files are not ours
 /// to judge.
 fn fits(column: &ColumnChunkMetaData, data_end: u64) -> bool {

@@ -9,13 +9,24 @@ use std::ops::Range;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataBuilder, ParquetMetaDataReader};
 
+use crate::thrift::{Cursor, LIST, STRUCT, schema_shape};
+
 /// The most row groups in one part.
 pub(super) const MOST: usize = i16::MAX as usize;
-/// Deepest nesting followed in a footer; the format itself needs less than ten.
-const DEEPEST: usize = 64;
+/// Columns in columns in columns: what makes tables has a handful.
+const DEEPEST: usize = 128;
 
-/// Decodes the Thrift bytes of a footer, however many row groups it has.
+/// Decodes the Thrift bytes of a footer, however many row groups it has. One whose columns are nested without end is an
+/// error: the crate's decoder would end the process.
 pub(super) fn decode_metadata(thrift: &[u8]) -> Result<ParquetMetaData, ParquetError> {
+    let general = |what: String| ParquetError::General(what);
+    match schema_shape(thrift) {
+        None => return Err(general("it is not what Thrift writes".to_owned())),
+        Some((_, depth)) if depth > DEEPEST => {
+            return Err(general(format!("its columns are nested {depth} deep; {DEEPEST} is the limit")));
+        }
+        Some(_) => {}
+    }
     match ParquetMetaDataReader::decode_metadata(thrift) {
         Ok(metadata) => Ok(metadata),
         Err(error) => match row_groups(thrift).filter(|groups| groups.ends.len() > MOST) {
@@ -76,7 +87,7 @@ fn put_list_header(out: &mut Vec<u8>, count: usize) {
 
 /// Finds the row groups: field 4 of the footer's struct.
 fn row_groups(thrift: &[u8]) -> Option<RowGroups> {
-    let mut cursor = Cursor { bytes: thrift, at: 0 };
+    let mut cursor = Cursor::new(thrift);
     let mut id = 0;
     loop {
         let (kind, field) = cursor.field(id)?;
@@ -100,124 +111,6 @@ fn row_groups(thrift: &[u8]) -> Option<RowGroups> {
         ends.push(cursor.at);
     }
     Some(RowGroups { header, ends })
-}
-
-const BINARY: u8 = 8;
-const LIST: u8 = 9;
-const SET: u8 = 10;
-const MAP: u8 = 11;
-const STRUCT: u8 = 12;
-
-/// Walks over Thrift's compact protocol without decoding it. `None`: these bytes are not it.
-struct Cursor<'a> {
-    bytes: &'a [u8],
-    at: usize,
-}
-
-impl Cursor<'_> {
-    fn byte(&mut self) -> Option<u8> {
-        let byte = *self.bytes.get(self.at)?;
-        self.at += 1;
-        Some(byte)
-    }
-
-    fn varint(&mut self) -> Option<u64> {
-        let mut value = 0;
-        for shift in (0..64).step_by(7) {
-            let byte = self.byte()?;
-            value |= u64::from(byte & 0x7f) << shift;
-            if byte & 0x80 == 0 {
-                return Some(value);
-            }
-        }
-        None
-    }
-
-    fn advance(&mut self, by: u64) -> Option<()> {
-        let at = self.at.checked_add(usize::try_from(by).ok()?)?;
-        (at <= self.bytes.len()).then(|| self.at = at)
-    }
-
-    /// The type and id of the next field after the one with id `before`; type 0 ends a struct.
-    fn field(&mut self, before: i16) -> Option<(u8, i16)> {
-        let byte = self.byte()?;
-        let (kind, delta) = (byte & 0x0f, byte >> 4);
-        if kind == 0 {
-            return Some((0, before));
-        }
-        if delta > 0 {
-            return Some((kind, before.checked_add(delta.into())?));
-        }
-        let zigzag = self.varint()?;
-        Some((kind, i16::try_from((zigzag >> 1) as i64 ^ -((zigzag & 1) as i64)).ok()?))
-    }
-
-    /// The type and number of a list's elements.
-    fn list(&mut self) -> Option<(u8, usize)> {
-        let byte = self.byte()?;
-        let count = match byte >> 4 {
-            15 => usize::try_from(self.varint()?).ok()?,
-            short => short.into(),
-        };
-        Some((byte & 0x0f, count))
-    }
-
-    fn skip_struct(&mut self, depth: usize) -> Option<()> {
-        let mut id = 0;
-        loop {
-            let (kind, field) = self.field(id)?;
-            if kind == 0 {
-                return Some(());
-            }
-            id = field;
-            self.skip_field(kind, depth)?;
-        }
-    }
-
-    /// Skips a field's value: booleans are in its type.
-    fn skip_field(&mut self, kind: u8, depth: usize) -> Option<()> {
-        match kind {
-            1 | 2 => Some(()),
-            _ => self.skip(kind, depth),
-        }
-    }
-
-    fn skip(&mut self, kind: u8, depth: usize) -> Option<()> {
-        if depth > DEEPEST {
-            return None;
-        }
-        match kind {
-            1..=3 => self.advance(1),
-            4..=6 => self.varint().map(drop),
-            7 => self.advance(8),
-            BINARY => {
-                let length = self.varint()?;
-                self.advance(length)
-            }
-            LIST | SET => {
-                let (kind, count) = self.list()?;
-                for _ in 0..count {
-                    self.skip(kind, depth + 1)?;
-                }
-                Some(())
-            }
-            MAP => {
-                let count = self.varint()?;
-                if count == 0 {
-                    return Some(());
-                }
-                let kinds = self.byte()?;
-                for _ in 0..count {
-                    self.skip(kinds >> 4, depth + 1)?;
-                    self.skip(kinds & 0x0f, depth + 1)?;
-                }
-                Some(())
-            }
-            STRUCT => self.skip_struct(depth + 1),
-            13 => self.advance(16),
-            _ => None,
-        }
-    }
 }
 
 #[cfg(test)]
@@ -270,5 +163,7 @@ mod tests {
         // A list that claims more elements than there are bytes; a struct nested without end.
         assert!(decode_metadata(&[0x49, 0xfc, 0xff, 0xff, 0xff, 0x7f]).is_err());
         assert!(row_groups(&[0x1c; 100_000]).is_none());
+        let error = decode_metadata(&crate::thrift::tests::nested(1_000_000)).unwrap_err();
+        assert!(error.to_string().contains("nested 1000000 deep"), "{error}");
     }
 }

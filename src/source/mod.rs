@@ -13,6 +13,9 @@ mod pinned;
 mod ranges;
 mod select;
 
+#[cfg(feature = "testing")]
+pub(crate) use footer::decode_alone as decode_footer;
+
 #[cfg(test)]
 mod tests;
 

@@ -8,8 +8,8 @@ use arrow_array::{Array, ArrayRef, RecordBatch, StringArray, UInt64Array};
 use arrow_schema::{DataType, Field, Schema};
 use bytes::Bytes;
 use parquet::arrow::ArrowWriter;
-use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
+use super::bounded;
 use super::seal::{OutputFile, Upload};
 use crate::error::{Error, Result};
 use crate::identity::CheckpointId;
@@ -62,10 +62,8 @@ pub(crate) fn encode(members: &[CommitMember]) -> Result<Bytes> {
 /// Decodes the object `bytes`, found at `place`.
 pub(crate) fn decode(place: &str, bytes: Bytes) -> Result<Vec<CommitMember>> {
     let damaged = |why: &dyn std::fmt::Display| Error::corrupt(place, format!("this commit object is damaged: {why}"));
-    let reader = ParquetRecordBatchReaderBuilder::try_new(bytes).map_err(|e| damaged(&e))?;
     let mut members: Vec<CommitMember> = Vec::new();
-    for batch in reader.build().map_err(|e| damaged(&e))? {
-        let batch = batch.map_err(|e| damaged(&e))?;
+    bounded::read("commit object", place, bytes, |batch| {
         let column = |name: &str| batch.column_by_name(name).ok_or_else(|| damaged(&format!("no column `{name}`")));
         let bad_type = || damaged(&"a column has another type");
         let text = |name| column(name)?.as_string_opt::<i32>().ok_or_else(bad_type);
@@ -96,7 +94,8 @@ pub(crate) fn decode(place: &str, bytes: Bytes) -> Result<Vec<CommitMember>> {
                 member.outputs.push(output);
             }
         }
-    }
+        Ok(())
+    })?;
     Ok(members)
 }
 

@@ -63,14 +63,14 @@ impl Live {
         let part = (checkpoint, sealed.coverage);
         match versions.iter_mut().find(|v| v.file.is_same(&sealed.file)) {
             Some(version) => {
-                version.coverage = version.coverage.union(&part.1).normalised(&sealed.evidence.group_rows());
+                version.coverage = version.coverage.union(&part.1).normalised(&sealed.evidence);
                 version.unsettled |= sealed.unsettled;
                 version.parts.push(part);
             }
             None => versions.push(LiveVersion {
                 coverage: match &part.1 {
                     Coverage::Whole => Coverage::Whole,
-                    groups => groups.normalised(&sealed.evidence.group_rows()),
+                    groups => groups.normalised(&sealed.evidence),
                 },
                 file: sealed.file,
                 evidence: sealed.evidence,
@@ -235,7 +235,7 @@ impl Live {
                     version.parts.retain(|(id, _)| !gone.contains(id));
                     if version.parts.len() < before {
                         let all = version.parts.iter().fold(Coverage::none(), |all, (_, part)| all.union(part));
-                        version.coverage = all.normalised(&version.evidence.group_rows());
+                        version.coverage = all.normalised(&version.evidence);
                     }
                     !version.parts.is_empty()
                 });

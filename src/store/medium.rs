@@ -142,28 +142,41 @@ impl Medium {
     }
 
     /// The bytes of `name`; `None` is a proven "not there".
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`] when it is larger than such an object can be: then it is not read.
     pub async fn get(&self, name: ObjectName) -> Result<Option<Bytes>> {
         let path = Path::from(name.to_string());
-        self.persist(
-            || self.place(name),
-            || async {
-                self.counters.get.fetch_add(1, Ordering::Relaxed);
-                match self.objects.get(&path).await {
-                    Ok(found) => whole(found).await.map(Some),
-                    Err(object_store::Error::NotFound { .. }) => Ok(None),
-                    Err(error) => Err(error),
-                }
-            },
-        )
-        .await
+        let most = name.most_bytes();
+        let found = self
+            .persist(
+                || self.place(name),
+                || async {
+                    self.counters.get.fetch_add(1, Ordering::Relaxed);
+                    match self.objects.get(&path).await {
+                        Ok(found) if found.meta.size > most => Ok(Some(Err(found.meta.size))),
+                        Ok(found) => whole(found).await.map(|bytes| Some(Ok(bytes))),
+                        Err(object_store::Error::NotFound { .. }) => Ok(None),
+                        Err(error) => Err(error),
+                    }
+                },
+            )
+            .await?;
+        let too_large = |size| Error::corrupt(self.place(name), format!("it has {size} bytes; {most} is the limit"));
+        found.map(|found| found.map_err(too_large)).transpose()
     }
 
     /// Creates `name`, which must be free. `bytes` must be unlike every other writer's: they carry a nonce.
     ///
     /// # Errors
+    /// [`ErrorKind::Refused`] when it would be larger than such an object can be, and
     /// [`ErrorKind::Indeterminate`] when neither a write nor a read told whether the object is there.
     pub async fn create(&self, name: ObjectName, bytes: Bytes) -> Result<Created> {
         use object_store::Error as E;
+        if bytes.len() as u64 > name.most_bytes() {
+            let what = format!("this object would have {} bytes; {} is the limit", bytes.len(), name.most_bytes());
+            return Err(Error::refused(what).at(self.place(name)).safe("it was not written").way("make tasks smaller"));
+        }
         let path = Path::from(name.to_string());
         let mut pause = self.patience.pause;
         let mut last = None;

@@ -3,6 +3,7 @@
 //! In layers: `Medium` (objects by name), `Chain` (versions), [`ObjectCheckpointStore`] (state, read-only), and, once an
 //! epoch is won, [`Run`](crate::Run).
 
+mod bounded;
 pub(crate) mod chain;
 pub(crate) mod checkpoint;
 pub(crate) mod commit_object;

@@ -29,6 +29,16 @@ pub enum ObjectName {
 }
 
 impl ObjectName {
+    /// The most bytes that such an object has: more are neither written nor read. Segments and commit objects are named
+    /// with their digests by a manifest, which bounds them.
+    pub(crate) fn most_bytes(&self) -> u64 {
+        match self {
+            Self::Manifest(_) | Self::Beat(..) | Self::Probe(_) => 64 << 20,
+            Self::Seal(_) => 1 << 30,
+            Self::Segment(..) | Self::Commit(..) => u64::MAX,
+        }
+    }
+
     /// The folder of all manifests.
     pub const MANIFESTS: &str = "manifests";
 

@@ -177,7 +177,7 @@ fn version_status(view: &View, source: &str, version: &LiveVersion) -> VersionSt
         state: if version.is_complete() { "done" } else { "partly done" },
         row_groups: version.evidence.row_groups(),
         rows: version.evidence.rows(),
-        left: (!version.is_complete()).then(|| version.coverage.missing(&version.evidence.group_rows()).to_string()),
+        left: (!version.is_complete()).then(|| version.coverage.missing(&version.evidence).to_string()),
         parts: version.parts.iter().map(|(id, coverage)| part_status(view, *id, &coverage.to_string())).collect(),
     }
 }

@@ -55,7 +55,7 @@ pub fn files_batch(view: &View) -> Result<RecordBatch> {
         rows
     };
     let last = |v: &LiveVersion| checkpoints(v).into_iter().max_by_key(|row| row.id).map(|row| (row.id, row.sealed_at));
-    let left = |v: &LiveVersion| (!v.is_complete()).then(|| v.coverage.missing(&v.evidence.group_rows()).to_string());
+    let left = |v: &LiveVersion| (!v.is_complete()).then(|| v.coverage.missing(&v.evidence).to_string());
     let mtimes = rows.iter().map(|(_, _, v)| v.file.mtime);
     let sealed = rows.iter().map(|(_, _, v)| last(v).map(|(_, at)| at));
     let committed = rows.iter().map(|(_, _, v)| Some(checkpoints(v).iter().all(|row| row.commit.is_some())));

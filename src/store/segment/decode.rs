@@ -8,13 +8,13 @@ use arrow_array::{
     Array, BooleanArray, Int64Array, ListArray, PrimitiveArray, RecordBatch, StringArray, UInt8Array, UInt64Array,
 };
 use bytes::Bytes;
-use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
 use super::encode::{CHECKPOINT, EVENT, FILE};
 use super::rows::{CheckpointRow, Decision, EventRow, FileRow, SegmentData};
 use crate::coverage::Coverage;
 use crate::error::{Error, Result};
 use crate::identity::{CheckpointId, Epoch, Evidence, FileVersion, InputId, ManifestVersion};
+use crate::store::bounded;
 use crate::store::seal::{Counts, OutputFile, SealedFile, Upload};
 
 /// The columns of a batch by their types; `None` for one that is not there, or of another type.
@@ -187,7 +187,8 @@ fn parse_runs(text: &str) -> Option<Vec<(u64, u64)>> {
     if text.is_empty() {
         return Some(Vec::new());
     }
-    text.split(',').map(|run| run.split_once('x').and_then(|(r, t)| Some((r.parse().ok()?, t.parse().ok()?)))).collect()
+    let run = |run: &str| run.split_once('x').and_then(|(r, t)| Some((r.parse().ok()?, t.parse().ok()?)));
+    text.split(',').map(run).collect::<Option<_>>().filter(|runs: &Vec<_>| Evidence::are_possible(runs))
 }
 
 /// Reads the segment `bytes`, found at `place`.
@@ -196,13 +197,10 @@ fn parse_runs(text: &str) -> Option<Vec<(u64, u64)>> {
 /// [`Corrupt`](crate::ErrorKind::Corrupt) naming `place` and the row.
 pub fn decode(place: &str, bytes: Bytes) -> Result<SegmentData> {
     let damaged = |why: &dyn std::fmt::Display| Error::corrupt(place, format!("this segment is damaged: {why}"));
-    let reader = ParquetRecordBatchReaderBuilder::try_new(bytes).map_err(|e| damaged(&e))?;
-    let reader = reader.with_batch_size(8_192).build().map_err(|e| damaged(&e))?;
     let mut data = SegmentData::default();
     let mut shared = Shared::default();
-    for batch in reader {
-        let batch = batch.map_err(|e| damaged(&e))?;
-        let columns = Columns::of(&batch);
+    bounded::read("segment", place, bytes, |batch| {
+        let columns = Columns::of(batch);
         let kinds = columns.kind.ok_or_else(|| damaged(&"it has no column `kind`"))?;
         for row in 0..batch.num_rows() {
             let read = match kinds.value(row) {
@@ -213,6 +211,7 @@ pub fn decode(place: &str, bytes: Bytes) -> Result<SegmentData> {
             };
             read.ok_or_else(|| damaged(&format!("row {row} of a batch cannot be read")))?;
         }
-    }
+        Ok(())
+    })?;
     Ok(data)
 }

@@ -290,6 +290,7 @@ pub fn encode(data: &SegmentData) -> Result<Bytes> {
         .set_column_dictionary_enabled(plain("path"), false)
         .set_column_encoding(plain("path"), Encoding::DELTA_BYTE_ARRAY)
         .set_column_dictionary_enabled(plain("digest"), false)
+        .set_column_dictionary_enabled(plain("event"), false)
         .set_column_dictionary_enabled(plain("mtime"), false)
         .set_column_encoding(plain("mtime"), Encoding::DELTA_BINARY_PACKED)
         .set_column_dictionary_enabled(plain("size"), false)

@@ -7,7 +7,9 @@ mod rows;
 #[cfg(test)]
 mod tests;
 
-pub(super) use decode::decode as decode_segment;
+pub(crate) use decode::decode as decode_segment;
+#[cfg(feature = "testing")]
+pub(crate) use encode::encode as encode_segment;
 pub use levels::{Levels, flush};
 pub(super) use rows::act_on;
 pub use rows::{CheckpointRow, Decision, Event, EventRow, FileRow, FileUpdate, SegmentData};
