@@ -66,6 +66,7 @@ impl fmt::Display for AtomKey {
 impl FromStr for AtomKey {
     type Err = Error;
 
+    /// Strict: only what [`Display`](fmt::Display) gives is a key.
     fn from_str(text: &str) -> Result<Self> {
         let bad = |why: &str| {
             Error::invalid(format!("`{text}` is not an atom key like `a.parquet#rg=3#sz=12#etag=x`: {why}"))
@@ -96,6 +97,10 @@ impl FromStr for AtomKey {
         if !sized {
             return Err(bad("`sz` is missing"));
         }
+        // Two texts of one key would be two keys to whoever compares texts.
+        if key.to_string() != text {
+            return Err(bad("its parts are in another order, twice, or not escaped"));
+        }
         Ok(key)
     }
 }
@@ -113,6 +118,16 @@ mod tests {
         assert_eq!(key.to_string(), "d=1/100%25 %232%0A.parquet#rg=3#sz=12#etag=\"a%23b\"#rows=5-9");
         let whole = AtomKey { file: FileVersion::new("é", 1).with_mtime(-5), row_group: None, rows: None };
         assert_eq!(whole.to_string(), "é#sz=1#mtime=-5");
+    }
+
+    #[test]
+    fn another_text_of_a_key_is_none() {
+        for text in
+            ["a#sz=1#etag=x#mtime=7", "a#sz=1#sz=2", "a#etag=x#sz=1", "a#sz=01", "a#sz=1#etag=\n", "a#sz=1#etag=%2f"]
+        {
+            assert!(text.parse::<AtomKey>().is_err(), "{text:?}");
+        }
+        assert!("a#rg=3#sz=1#etag=x#rows=5-9".parse::<AtomKey>().is_ok());
     }
 
     proptest! {

@@ -92,8 +92,11 @@ impl Header {
                 (5, 3, I32) => self.levels[0] = cursor.signed()?,
                 (5, 4, I32) => self.levels[1] = cursor.signed()?,
                 (8, 5 | 6, I32) => self.level_bytes += u64::try_from(cursor.signed()?).ok()?,
-                (_, 1..=6, _) if kind == I32 => drop(cursor.signed()?),
-                _ => cursor.skip_field(kind, 0)?,
+                (8, 2..=3, I32) => drop(cursor.signed()?),
+                // Whether a dictionary is sorted, whether levels are compressed too, and statistics.
+                (7, 3, 1 | 2) | (8, 7, 1 | 2) => {}
+                (5, 5, STRUCT) | (8, 8, STRUCT) => cursor.skip_field(kind, 0)?,
+                _ => return None,
             }
         }
     }

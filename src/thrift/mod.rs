@@ -3,6 +3,8 @@
 //! The parquet crate decodes them. What is here only finds things, and judges what a decoder would allocate or nest
 //! before the decoder sees it.
 
+mod footer;
+
 /// A 32-bit number.
 pub(crate) const I32: u8 = 5;
 const BINARY: u8 = 8;
@@ -93,10 +95,7 @@ impl<'a> Cursor<'a> {
 
     /// Skips a field's value: booleans are in its type.
     pub(crate) fn skip_field(&mut self, kind: u8, depth: usize) -> Option<()> {
-        match kind {
-            1 | 2 => Some(()),
-            _ => self.skip(kind, depth),
-        }
+        if is_boolean(kind) { Some(()) } else { self.skip(kind, depth) }
     }
 
     fn skip(&mut self, kind: u8, depth: usize) -> Option<()> {
@@ -104,7 +103,7 @@ impl<'a> Cursor<'a> {
             return None;
         }
         match kind {
-            1..=3 => self.advance(1),
+            3 => self.advance(1),
             4..=6 => self.varint().map(drop),
             7 => self.advance(8),
             BINARY => {
@@ -113,6 +112,10 @@ impl<'a> Cursor<'a> {
             }
             LIST | SET => {
                 let (kind, count) = self.list()?;
+                // Parquet has no lists of booleans here, and its crate skips them as if they took no bytes: any number.
+                if is_boolean(kind) {
+                    return None;
+                }
                 for _ in 0..count {
                     self.skip(kind, depth + 1)?;
                 }
@@ -124,6 +127,9 @@ impl<'a> Cursor<'a> {
                     return Some(());
                 }
                 let kinds = self.byte()?;
+                if is_boolean(kinds >> 4) || is_boolean(kinds & 0x0f) {
+                    return None;
+                }
                 for _ in 0..count {
                     self.skip(kinds >> 4, depth + 1)?;
                     self.skip(kinds & 0x0f, depth + 1)?;
@@ -137,12 +143,17 @@ impl<'a> Cursor<'a> {
     }
 }
 
+fn is_boolean(kind: u8) -> bool {
+    matches!(kind, 1 | 2)
+}
+
 /// How many elements the schema of a footer has, and how deep they are nested. `None`: these bytes are not a footer, or
 /// a list claims more elements than there are.
 ///
 /// The parquet crate descends into a schema by recursion and without a limit: a footer of a few kilobytes could end the
 /// process with a full stack, which nothing catches.
 pub(crate) fn schema_shape(thrift: &[u8]) -> Option<(usize, usize)> {
+    footer::check(thrift)?;
     let mut cursor = Cursor::new(thrift);
     let (mut id, mut shape) = (0, None);
     loop {
@@ -170,8 +181,12 @@ fn elements(cursor: &mut Cursor<'_>) -> Option<(usize, usize)> {
     // Children that the open groups still wait for.
     let mut open: Vec<u64> = Vec::new();
     let mut deepest = 0;
-    for _ in 0..count {
+    for i in 0..count {
         let children = children(cursor)?;
+        // A decoder allocates for as many as are claimed.
+        if children >= (count - i) as u64 {
+            return None;
+        }
         while open.last() == Some(&0) {
             open.pop();
         }
@@ -205,7 +220,7 @@ fn children(cursor: &mut Cursor<'_>) -> Option<u64> {
 pub(crate) mod tests {
     use super::*;
 
-    /// A footer whose schema is `depth` groups in each other.
+    /// A footer whose schema is a leaf in `depth - 1` groups.
     pub(crate) fn nested(depth: usize) -> Vec<u8> {
         // Field 1, the version; field 2, a list of structs.
         let mut thrift = vec![0x15, 0x02, 0x19, 0xfc];
@@ -215,9 +230,9 @@ pub(crate) mod tests {
             count >>= 7;
         }
         thrift.push(count as u8);
-        for _ in 0..depth {
-            // Fields 3 (required), 4 (a name) and 5 (one child).
-            thrift.extend_from_slice(&[0x35, 0x00, 0x18, 0x01, b'a', 0x15, 0x02, 0x00]);
+        for left in (0..depth).rev() {
+            // Fields 3 (required), 4 (a name) and 5 (children).
+            thrift.extend_from_slice(&[0x35, 0x00, 0x18, 0x01, b'a', 0x15, if left > 0 { 0x02 } else { 0x00 }, 0x00]);
         }
         // Field 3, rows; field 4, no row groups.
         thrift.extend_from_slice(&[0x16, 0x00, 0x19, 0x0c, 0x00]);
@@ -226,12 +241,13 @@ pub(crate) mod tests {
 
     #[test]
     fn depth_is_that_of_open_groups() {
-        assert_eq!(schema_shape(&nested(7)), Some((7, 7)));
-        assert_eq!(schema_shape(&nested(100_000)), Some((100_000, 100_000)));
+        assert_eq!(schema_shape(&nested(7)), Some((7, 6)));
+        assert_eq!(schema_shape(&nested(100_000)), Some((100_000, 99_999)));
         assert_eq!(schema_shape(&nested(7)[..20]), None);
         // A group of two leaves, then one of one leaf.
         let element = |children: u8| [0x48, 0x01, b'a', 0x15, children << 1, 0x00];
-        let all = [vec![0x29, 0x6c], [2, 2, 0, 0, 1, 0].map(element).concat(), vec![0x00]].concat();
-        assert_eq!(schema_shape(&all), Some((6, 2)));
+        let schema = |children: [u8; 6]| [vec![0x29, 0x6c], children.map(element).concat(), vec![0x00]].concat();
+        assert_eq!(schema_shape(&schema([2, 2, 0, 0, 1, 0])), Some((6, 2)));
+        assert_eq!(schema_shape(&schema([2, 5, 0, 0, 1, 0])), None, "four elements are left for five children");
     }
 }
