@@ -32,9 +32,10 @@ mod source;
 pub mod steps;
 mod storage;
 pub mod store;
+mod thrift;
 pub mod time;
 
-pub use coverage::{Coverage, RangeSet};
+pub use coverage::{Coverage, GroupRows, RangeSet};
 pub use error::{Error, ErrorKind, Result};
 pub use identity::{
     AtomKey, AttemptNonce, CheckpointId, Epoch, Evidence, FileVersion, InputId, ManifestVersion, Root, Sameness,

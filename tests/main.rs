@@ -2,6 +2,10 @@
 
 #![allow(clippy::unwrap_used)]
 
+/// Counts for the fuzz corpus what its replay takes.
+#[global_allocator]
+static COUNTING: lakemark::fuzzing::Counting = lakemark::fuzzing::Counting;
+
 #[path = "core/backends.rs"]
 mod backends;
 #[path = "core/commits.rs"]
@@ -18,6 +22,8 @@ mod epochs;
 mod example;
 #[path = "core/faults.rs"]
 mod faults;
+#[path = "core/fuzz_corpus.rs"]
+mod fuzz_corpus;
 #[path = "core/gcs.rs"]
 mod gcs;
 #[path = "core/golden.rs"]

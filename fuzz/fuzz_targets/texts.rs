@@ -1,2 +1,2 @@
 #![no_main]
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| lakemark::fuzzing::texts(bytes));
+lakemark_fuzz::target!("texts");

@@ -12,6 +12,8 @@ mod tree;
 mod values;
 
 #[cfg(test)]
+mod fuzzed;
+#[cfg(test)]
 mod tests;
 
 use lakemark::{Error, ErrorKind, Result};
@@ -39,7 +41,7 @@ pub(crate) fn load(args: &JobArgs) -> Result<JobConfig> {
 }
 
 /// Reads a job from the name and text of a file, and flags.
-fn read(file: Option<(&str, &str)>, flags: &JobFlags, env: env::Env<'_>) -> Result<JobConfig> {
+pub(crate) fn read(file: Option<(&str, &str)>, flags: &JobFlags, env: env::Env<'_>) -> Result<JobConfig> {
     if flags.cluster.is_some() {
         return Err(Error::new(ErrorKind::Unsupported, "a run on a cluster is not in this version")
             .at("flag --cluster")

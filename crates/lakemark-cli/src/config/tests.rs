@@ -491,3 +491,15 @@ fn the_command_line_is_consistent() {
     use clap::CommandFactory;
     Cli::command().debug_assert();
 }
+
+#[test]
+fn the_fuzz_corpus_of_job_files_replays() {
+    let corpus = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/job_files");
+    let files: Vec<_> = std::fs::read_dir(corpus).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(!files.is_empty());
+    for file in files {
+        let bytes = std::fs::read(&file).unwrap();
+        let replayed = std::panic::catch_unwind(|| super::fuzzed::job_files(&bytes));
+        assert!(replayed.is_ok(), "{}", file.display());
+    }
+}

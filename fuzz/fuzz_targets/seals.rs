@@ -1,0 +1,2 @@
+#![no_main]
+lakemark_fuzz::target!("seals");
