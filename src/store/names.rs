@@ -35,7 +35,7 @@ impl ObjectName {
         match self {
             Self::Manifest(_) | Self::Beat(..) | Self::Probe(_) => 64 << 20,
             Self::Seal(_) => 1 << 30,
-            Self::Segment(..) | Self::Commit(..) => u64::MAX,
+            Self::Segment(..) | Self::Commit(..) | Self::Unfinished(_) => u64::MAX,
         }
     }
 
