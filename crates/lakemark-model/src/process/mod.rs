@@ -11,6 +11,7 @@ mod open;
 mod table;
 
 use crate::objects::{Manifest, Record, Seal};
+use crate::rules::Rule;
 use crate::words::{Atoms, SealId, SealSet};
 use crate::world::{Setting, World};
 
@@ -228,7 +229,6 @@ pub fn choices(setting: &Setting, world: &World, index: usize) -> Vec<Choice> {
 }
 
 fn publish_choices(setting: &Setting, world: &World, step: PublishStep) -> Vec<Choice> {
-    use crate::rules::Rule;
     let mut choices = vec![Choice::Go];
     match step {
         PublishStep::Commit(_) => {

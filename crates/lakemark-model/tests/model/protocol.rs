@@ -20,6 +20,12 @@ fn two_drivers_and_a_table_whose_intents_are_given_up() {
 }
 
 #[test]
+fn a_driver_commits_twice() {
+    holds("directory commits=2 tries=1 completes");
+    holds("table commits=2 gives_up tries=1 completes");
+}
+
+#[test]
 fn three_drivers() {
     holds("directory drivers=3 atoms=1 tries=1 completes");
 }
@@ -64,5 +70,25 @@ fn garbage_is_collected_while_all_work() {
 #[test]
 fn everything_at_once() {
     holds("directory operators=1 collections=1 atoms=1 tries=1 completes");
-    holds("table operators=1 collections=1 gives_up atoms=1 tries=1 completes");
+    holds("table operators=1 collections=1 gives_up atoms=1 tries=1");
+}
+
+#[test]
+#[ignore = "minutes"]
+fn larger_with_lost_answers() {
+    holds("directory losses=1 completes");
+    holds("table losses=1 gives_up tries=1 completes");
+}
+
+#[test]
+#[ignore = "minutes"]
+fn larger_with_an_operator() {
+    holds("directory operators=1 tries=1 completes");
+    holds("table operators=1 gives_up tries=1 completes");
+}
+
+#[test]
+#[ignore = "minutes"]
+fn larger_with_garbage() {
+    holds("directory losses=1 retries=1 collections=1 atoms=1 tries=1");
 }
