@@ -88,6 +88,15 @@ pub enum Act {
     Delay(Duration),
 }
 
+/// `body` as an object of a store of the kind `kind`, as a process of this version writes it.
+///
+/// # Panics
+/// When it cannot be written as JSON.
+#[expect(clippy::expect_used, reason = "a test that gives what is no JSON is to end")]
+pub fn framed<T: serde::Serialize>(kind: &str, body: &T) -> Bytes {
+    crate::store::envelope::encode(kind, body).expect("it can be written as JSON")
+}
+
 /// Holds requests until it is opened.
 #[derive(Debug, Clone)]
 pub struct Gate {

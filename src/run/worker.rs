@@ -125,6 +125,9 @@ impl Worker {
         let outcome = match created {
             Created::Ours => SealOutcome::Sealed(Arc::new(seal)),
             Created::Taken(bytes) => {
+                // In an epoch that is over, the name can be free again, and this be a zombie's seal where our own one was
+                // folded: its attempt must not believe that it lost, and delete its output.
+                self.guard().await?;
                 SealOutcome::Already(self.shared.store.decode_seal(self.shared.store_id, id, &bytes)?)
             }
         };

@@ -208,18 +208,19 @@ impl DirectorySink {
         Ok(Fitness::Missing)
     }
 
-    /// Moves a staged file out of the way of a stalled predecessor, before anything is recorded.
-    fn set_aside(&self, file: &OutputFile) -> Result<()> {
+    /// Moves a staged file out of the way of a stalled predecessor, before anything is recorded. Whether it was there.
+    fn set_aside(&self, file: &OutputFile) -> Result<bool> {
         self.move_aside(&self.staged().join(&file.name), &file.name)
     }
 
-    fn move_aside(&self, from: &Path, name: &str) -> Result<()> {
+    fn move_aside(&self, from: &Path, name: &str) -> Result<bool> {
         let unfit = self.side.join("unfit");
         self.make_folder(&unfit)?;
         let aside = unfit.join(format!("{name}-{}", AttemptNonce::random()));
         match self.disk.rename_no_replace(from, &aside) {
-            Err(error) if !is_absent(&error) => Err(io_error(error, &aside)),
-            _ => Ok(()),
+            Ok(()) => Ok(true),
+            Err(error) if is_absent(&error) => Ok(false),
+            Err(error) => Err(io_error(error, &aside)),
         }
     }
 
@@ -241,23 +242,33 @@ impl DirectorySink {
     fn publish_one(&self, file: &OutputFile) -> Result<bool> {
         let (from, to) = (self.staged().join(&file.name), self.path.join(file.path()));
         if size_of(&from)?.is_some_and(|size| size != file.size) {
-            self.set_aside(file)?;
-            return Ok(false);
+            if self.set_aside(file)? {
+                return Ok(false);
+            }
+            // A stalled predecessor was faster: what it renamed is at the target.
+            return self.is_visible(file, &to);
         }
         match self.disk.rename_no_replace(&from, &to) {
             Ok(()) => Ok(true),
-            Err(error) if is_absent(&error) || error.kind() == io::ErrorKind::AlreadyExists => match size_of(&to)? {
-                Some(size) if size == file.size => Ok(true),
-                Some(size) => Err(Error::new(
-                    ErrorKind::CannotDecide,
-                    format!("an output file has {size} bytes in the destination, {} were sealed", file.size),
-                )
-                .at(to.display())
-                .safe("nothing was overwritten")
-                .way("move the file away: the commit then withdraws its work and does it again")),
-                None => Ok(false),
-            },
+            Err(error) if is_absent(&error) || error.kind() == io::ErrorKind::AlreadyExists => {
+                self.is_visible(file, &to)
+            }
             Err(error) => Err(io_error(error, &to)),
+        }
+    }
+
+    /// Whether a file that is not staged, or not any more, is at its target.
+    fn is_visible(&self, file: &OutputFile, to: &Path) -> Result<bool> {
+        match size_of(to)? {
+            Some(size) if size == file.size => Ok(true),
+            Some(size) => Err(Error::new(
+                ErrorKind::CannotDecide,
+                format!("an output file has {size} bytes in the destination, {} were sealed", file.size),
+            )
+            .at(to.display())
+            .safe("nothing was overwritten")
+            .way("move the file away: the commit then withdraws its work and does it again")),
+            None => Ok(false),
         }
     }
 

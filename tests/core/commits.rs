@@ -3,7 +3,7 @@
 use std::fs;
 
 use async_trait::async_trait;
-use lakemark::disk::{Disk, RealDisk};
+use lakemark::disk::{Disk, LossyDisk, RealDisk};
 use lakemark::{
     Binding, CheckpointState, CheckpointStore, Committed, Counts, DirectorySink, ErrorKind, Expected, Fitness,
     Leftover, OutputFile, OutputSink, Result, Sink, StoreId,
@@ -606,4 +606,58 @@ async fn a_store_without_permission_is_an_error_that_says_so(#[case] step: &'sta
     let error = store.begin(takeover()).await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unsupported), "{error}");
     assert!(error.to_string().to_lowercase().contains("permission"), "{error}");
+}
+
+/// A disk on which a stalled predecessor goes on just before a file is moved out of staging: it renames it into the
+/// destination.
+#[derive(Debug)]
+struct Predecessor(LossyDisk, std::path::PathBuf);
+
+impl Disk for Predecessor {
+    fn create_new(&self, path: &std::path::Path) -> std::io::Result<fs::File> {
+        self.0.create_new(path)
+    }
+
+    fn sync_file(&self, file: &fs::File, path: &std::path::Path) -> std::io::Result<()> {
+        self.0.sync_file(file, path)
+    }
+
+    fn link(&self, from: &std::path::Path, to: &std::path::Path) -> std::io::Result<()> {
+        self.0.link(from, to)
+    }
+
+    fn rename_no_replace(&self, from: &std::path::Path, to: &std::path::Path) -> std::io::Result<()> {
+        if to.parent().is_some_and(|folder| folder.ends_with("unfit")) {
+            fs::create_dir_all(self.1.join("d=1"))?;
+            fs::rename(from, self.1.join("d=1").join(from.file_name().unwrap()))?;
+        }
+        self.0.rename_no_replace(from, to)
+    }
+
+    fn sync_dir(&self, dir: &std::path::Path) -> std::io::Result<()> {
+        self.0.sync_dir(dir)
+    }
+
+    fn create_dir(&self, dir: &std::path::Path) -> std::io::Result<()> {
+        self.0.create_dir(dir)
+    }
+
+    fn remove_file(&self, path: &std::path::Path) -> std::io::Result<()> {
+        self.0.remove_file(path)
+    }
+}
+
+/// An unfit file that has left staging by itself is looked for at its target: recorded as missing, its rows would be there
+/// and be done again. Found by the model.
+#[tokio::test]
+async fn an_unfit_file_that_a_predecessor_made_visible_is_not_recorded_as_missing() {
+    let site = died(&["a", "b"], Dies::BeforePublish).await;
+    fs::write(staged(&site, "a"), "torn").unwrap();
+    let disk = LossyDisk::new(u64::MAX, site.at("spare2"));
+    let sink = site.sink_with(std::sync::Arc::new(Predecessor(disk, site.at("out"))));
+    let run = site.store().begin(with_sink(&sink)).await.unwrap();
+    assert_eq!(run.recover(Some(&sink)).await.unwrap_err().kind(), ErrorKind::CannotDecide);
+    drop(run);
+    assert_eq!(seen_done(&site.store()).await, ["a", "b"], "nothing is withdrawn");
+    assert!(newest(&site.store()).await.commits.open.is_some(), "a person moves the file away");
 }

@@ -12,9 +12,9 @@ use object_store::memory::InMemory;
 use rstest::rstest;
 
 use crate::harness::{
-    Site, done, faulty, leased, manifests, names, newest, next, seal, seen_done, store_on, takeover, whole,
+    Site, done, faulty, leased, manifests, names, newest, next, put, seal, seen_done, store_on, takeover, whole,
 };
-use lakemark::faults::{Act, FaultStore, Gate, Op, When};
+use lakemark::faults::{Act, Failure, FaultStore, Gate, Op, When};
 
 fn kind<T: std::fmt::Debug>(result: lakemark::Result<T>) -> ErrorKind {
     result.unwrap_err().kind()
@@ -104,6 +104,34 @@ async fn a_zombies_late_seal_in_an_old_epoch_is_never_read() {
     let _ = seal(&third, vec![whole("a")]).await.unwrap();
     third.close().await.unwrap();
     assert_eq!(seen_done(&store).await, ["a", "b"], "its atoms were done anew");
+}
+
+/// A seal's name is free again once its epoch is over and its seal was collected: another attempt that takes it then has
+/// not beaten the one whose seal was folded. Found by the model.
+#[tokio::test]
+async fn a_name_that_was_freed_does_not_make_a_sealed_attempt_believe_that_it_lost() {
+    let (faults, store) = faulty();
+    let first = store.begin(takeover()).await.unwrap();
+    let is_seal = |path: &str| path.contains("/seals/");
+    let gate = Gate::new();
+    let lost = faults.plant(Op::Put, is_seal, When::First(1), Act::DoneThenFail(Failure::Unanswered));
+    let held = faults.plant(Op::Put, is_seal, When::Nth(2..=2), Act::Hold(gate.clone()));
+    let worker = first.worker().clone();
+    let mut mine = lakemark::Seal::void(worker.store_id(), next(&first), worker.known_version(), 0);
+    (mine.kind, mine.files) = (SealKind::Sealed, vec![whole("a")]);
+    let id = mine.id;
+    let sealing = tokio::spawn(async move { worker.seal(mine).await });
+    gate.reached().await; // Its seal is there, it does not know, and tries again.
+    let second = store.operate(Wait::Takeover, Lease::default()).await.unwrap();
+    assert_eq!(second.collect(None, Duration::ZERO).await.unwrap().objects.len(), 1, "the folded seal");
+    let name = format!("epochs/{}/seals/00000/{}.0000.json", id.epoch, id.input);
+    let zombie = lakemark::Seal::void(second.worker().store_id(), id, second.worker().known_version(), 0);
+    put(&faults, &name, lakemark::faults::framed("seal", &zombie)).await;
+    gate.open();
+    assert_eq!(sealing.await.unwrap().unwrap_err().kind(), ErrorKind::Fenced, "not: another attempt holds the seal");
+    assert_eq!((lost.fired(), held.fired()), (1, 1));
+    assert_eq!(second.with_live(|_, live| done(live)).await, ["a"]);
+    second.close().await.unwrap();
 }
 
 /// R123: nothing is lost by a run that is only dropped.
