@@ -16,6 +16,9 @@
 //! `examples/custom_planner.rs` does this with a planner of forty lines; the crate `lakemark-datafusion` does it for
 //! Apache DataFusion. The protocol and its invariants I1-I10 are in `docs/protocol.md`.
 
+#![warn(clippy::disallowed_methods)]
+
+mod blocking;
 mod coverage;
 pub mod disk;
 mod error;
@@ -24,6 +27,8 @@ pub mod faults;
 #[cfg(feature = "testing")]
 pub mod fuzzing;
 mod identity;
+#[cfg(feature = "testing")]
+pub mod injected;
 mod operate;
 mod plan;
 mod run;

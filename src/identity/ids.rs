@@ -68,7 +68,7 @@ pub struct StoreId(uuid::Uuid);
 impl StoreId {
     /// A new, random id.
     pub fn random() -> Self {
-        Self(uuid::Uuid::new_v4())
+        Self(random_uuid())
     }
 
     /// The first 12 hex digits: enough to tell stores apart in file names.
@@ -98,7 +98,7 @@ pub struct AttemptNonce(u64);
 impl AttemptNonce {
     /// A new, random nonce.
     pub fn random() -> Self {
-        Self(uuid::Uuid::new_v4().as_u64_pair().1)
+        Self(random_uuid().as_u64_pair().1)
     }
 }
 
@@ -118,6 +118,16 @@ impl FromStr for AttemptNonce {
         }
         u64::from_str_radix(text, 16).map(Self).map_err(|e| Error::invalid(format!("`{text}`: {e}")))
     }
+}
+
+/// The only source of randomness.
+#[expect(clippy::disallowed_methods, reason = "the one source")]
+fn random_uuid() -> uuid::Uuid {
+    #[cfg(feature = "testing")]
+    if let Some(bits) = crate::injected::random() {
+        return uuid::Builder::from_random_bytes(bits.to_be_bytes()).into_uuid();
+    }
+    uuid::Uuid::new_v4()
 }
 
 macro_rules! serde_as_text {

@@ -1,6 +1,8 @@
 //! The holder check: whether the present holder of a store lives.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::begin::Wait;
 use crate::error::{Error, ErrorKind, Result};

@@ -11,6 +11,7 @@ use super::evidence::FileRead;
 use super::lake::Lake;
 use super::many_groups::decode_metadata;
 use super::pinned::{Pin, PinnedReader};
+use crate::blocking::off_thread;
 use crate::error::Result;
 use crate::identity::{Evidence, FileVersion};
 
@@ -100,7 +101,7 @@ impl PinnedReader {
         let end = tail.len() - SUFFIX as usize;
         let thrift = tail.slice(end - length as usize..end);
         // A decoder that panics on hostile bytes must not take the driver down.
-        let decoded = tokio::task::spawn_blocking(move || decode(&thrift, size)).await;
+        let decoded = off_thread(move || decode(&thrift, size)).await;
         match decoded.unwrap_or_else(|_| Err("its footer cannot be decoded: the decoder stopped".to_owned())) {
             Ok(footer) => {
                 let footer = Arc::new(footer);

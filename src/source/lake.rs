@@ -5,7 +5,6 @@ use std::fmt;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use futures::TryStreamExt;
 use object_store::{ObjectStore, ObjectStoreExt};
@@ -195,7 +194,7 @@ impl Lake {
     /// [`Invalid`](ErrorKind::Invalid) if the directory or the one selected file of a disk is not there,
     /// [`Unavailable`](ErrorKind::Unavailable) if any part of it cannot be listed.
     pub async fn list(&self) -> Result<Listing> {
-        let taken_at = now();
+        let taken_at = crate::time::now_ns();
         let found = match (&self.inner.access, self.select()) {
             (_, Select::File(name)) => self.list_one(name).await?,
             (Access::Disk(_), _) => {
@@ -316,8 +315,4 @@ fn missing(place: &str) -> Error {
         .safe("a source that is not there is never taken for an empty one")
         .way("check the path; a relative one is below the current directory")
         .way("create the directory if the source is empty so far")
-}
-
-fn now() -> i64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
 }

@@ -16,6 +16,15 @@ const KEPT: usize = 100;
 /// A manifest may not be larger, whatever the history.
 const MANIFEST_BYTES: usize = 64 * 1024;
 
+/// [`KEPT`], or what a simulation says.
+pub(super) fn kept() -> usize {
+    #[cfg(feature = "testing")]
+    if let Some(kept) = crate::injected::kept_manifests() {
+        return kept;
+    }
+    KEPT
+}
+
 /// How an append ended.
 #[derive(Debug)]
 #[must_use]
@@ -153,7 +162,7 @@ impl Chain {
     /// Deletes what is older than the newest [`KEPT`] manifests. Failing is harmless: the next append tries again.
     async fn prune(&self, versions: &[ManifestVersion]) {
         let Some(newest) = versions.last() else { return };
-        for version in versions.iter().filter(|version| may_prune(**version, *newest, KEPT)) {
+        for version in versions.iter().filter(|version| may_prune(**version, *newest, kept())) {
             if let Err(error) = self.medium.delete(ObjectName::Manifest(*version)).await {
                 tracing::debug!(%error, "an old manifest was not deleted");
                 return;

@@ -25,6 +25,12 @@ pub struct Holder {
 impl Holder {
     /// This process, at `now` milliseconds since 1970.
     pub fn current(now: i64) -> Self {
+        // The pid of the machine would make two runs of one seed differ.
+        #[cfg(feature = "testing")]
+        if crate::injected::is_here() {
+            let host = "simulation".to_owned();
+            return Self { host, boot_id: None, pid_namespace: None, pid: 0, started_ticks: None, since: now };
+        }
         let pid = std::process::id();
         Self {
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),

@@ -12,6 +12,7 @@ use super::names::ObjectName;
 use super::object::ObjectCheckpointStore;
 use super::segment::{Levels, SegmentData, decode_segment};
 use super::{Seal, commit_object};
+use crate::blocking::off_thread;
 use crate::error::{Error, Result};
 use crate::identity::{AttemptNonce, ManifestVersion};
 
@@ -132,7 +133,7 @@ impl ObjectCheckpointStore {
 /// Lets `decode` look at `bytes` on a thread of its own: a decoder that panics on damage finds a fault, too.
 async fn whole(place: String, bytes: Bytes, decode: fn(&str, Bytes) -> Result<()>) -> Result<()> {
     let at = place.clone();
-    let decoded = tokio::task::spawn_blocking(move || decode(&place, bytes)).await;
+    let decoded = off_thread(move || decode(&place, bytes)).await;
     decoded.unwrap_or_else(|_| Err(Error::corrupt(at, "it cannot be decoded: the decoder stopped")))
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::decode::decode;
 use super::encode::encode;
 use super::rows::SegmentData;
+use crate::blocking::off_thread;
 use crate::error::{Error, Result};
 use crate::identity::{AttemptNonce, ManifestVersion};
 use crate::store::envelope::digest;
@@ -87,7 +88,7 @@ async fn read_one(medium: &Medium, segment: &SegmentRef) -> Result<SegmentData> 
     if digest(&bytes) != segment.digest {
         return Err(Error::corrupt(&place, "this segment is damaged: its checksum is not the one in the manifest"));
     }
-    tokio::task::spawn_blocking(move || decode(&place, bytes))
+    off_thread(move || decode(&place, bytes))
         .await
         .map_err(|e| Error::invalid("reading a segment was interrupted").caused_by(e))?
 }
