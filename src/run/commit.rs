@@ -213,10 +213,13 @@ impl Run {
         // An irreversible act outside the chain: the newest version must still be the one that was decided on.
         self.worker.guard().await?;
         let files: Vec<OutputFile> = members.iter().flat_map(|m| m.outputs.iter().cloned()).collect();
-        let missing = match sink {
+        let mut missing = match sink {
             Some(sink) => sink.publish(&files).await?,
             None => Vec::new(),
         };
+        if let Some(sink) = sink.filter(|_| !missing.is_empty()) {
+            self.take_torn(sink, &members, &mut missing).await?;
+        }
         let gone = |member: &&CommitMember| member.outputs.iter().any(|output| missing.contains(&output.name));
         let withdrawn: Vec<CheckpointId> = members.iter().filter(gone).map(|m| m.checkpoint).collect();
         let absent = || files.iter().filter(|file| missing.contains(&file.name));
@@ -247,6 +250,23 @@ impl Run {
             rows: intent.rows - missing_rows,
             missing,
         })
+    }
+
+    /// A checkpoint is visible whole or not at all: what is visible of one with files missing is taken out, and is missing
+    /// too, before its withdrawal is recorded.
+    async fn take_torn(&self, sink: &dyn Sink, members: &[CommitMember], missing: &mut Vec<String>) -> Result<()> {
+        let is_missing = |output: &OutputFile| missing.contains(&output.name);
+        let torn = members.iter().filter(|member| member.outputs.iter().any(is_missing));
+        let visible: Vec<OutputFile> =
+            torn.flat_map(|member| &member.outputs).filter(|output| !is_missing(output)).cloned().collect();
+        if visible.is_empty() {
+            return Ok(());
+        }
+        // Only the holder takes out: for a stalled predecessor the commit is done, and what it misses others moved.
+        self.worker.guard().await?;
+        sink.take_out(&visible).await?;
+        missing.extend(visible.into_iter().map(|output| output.name));
+        Ok(())
     }
 
     /// Reads the exact set of an intent (I6).

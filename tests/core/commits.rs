@@ -77,6 +77,7 @@ impl<S: Sink> Sink for DyingSink<S> {
         self.0.publish(&files[..most]).await?;
         Err(lakemark::Error::new(ErrorKind::Unavailable, "the driver died"))
     }
+
 }
 
 /// A site with `paths` sealed and a driver that died inside their commit.
@@ -461,6 +462,42 @@ async fn a_staged_file_that_is_not_finished_is_gone() {
 }
 
 /// A record of an earlier version, or of another file system: what can never be made visible must not block the others.
+/// A task with several output files, of which one is gone at the commit: the others may not stay visible, since its atoms
+/// are done again.
+#[rstest]
+#[case::nothing_is_visible(Dies::BeforePublish)]
+#[case::the_other_file_is_visible(Dies::After(1))]
+#[tokio::test]
+async fn a_checkpoint_of_several_files_is_visible_whole_or_not_at_all(#[case] dies: Dies) {
+    let site = Site::quick();
+    let (sink, run) = (site.sink(), site.begin().await);
+    let id = next(&run);
+    let first = write_staged(&run, &sink, id, "d=1", "result 1 of a").unwrap();
+    let second = OutputFile { name: first.name.replace("-0000.", "-0001."), folder: "d=2".into(), ..first.clone() };
+    fs::copy(site.staged().join(&first.name), site.staged().join(&second.name)).unwrap();
+    let outputs = vec![first, second.clone()];
+    run.stage_keys(id, vec![whole("a")]).unwrap();
+    run.stage_files(id, Box::pin(async { Ok(outputs) })).unwrap();
+    let _ = run.checkpoint(id, Counts { rows_in: 20, rows_out: 2, rows_failed: 0 }).await.unwrap();
+    let _ = work(&run, &sink, "b").await.unwrap();
+    assert!(run.commit(Some(&DyingSink(site.sink(), dies))).await.is_err());
+    fs::remove_file(site.staged().join(&second.name)).unwrap();
+
+    let run = site.begin().await;
+    let recovered = run.recover(Some(&sink)).await.unwrap();
+    assert!(recovered.undone);
+    assert_eq!(recovered.committed.unwrap().missing.len(), 2);
+    assert_eq!(site.visible(), results(&["b"]));
+    sink.check(expected(&site.store()).await.as_ref()).await.unwrap();
+    work_left(&run, &sink, &["a", "b"]).await.unwrap();
+    run.commit(Some(&sink)).await.unwrap();
+    run.close().await.unwrap();
+    assert_eq!(site.visible(), results(&["a", "b"]));
+    sink.check(expected(&site.store()).await.as_ref()).await.unwrap();
+    let commits = newest(&site.store()).await.commits;
+    assert_eq!((commits.files, commits.rows), (2, 2));
+}
+
 #[tokio::test]
 async fn a_folder_that_no_file_system_makes_withdraws_its_files_and_not_the_others() {
     let site = Site::quick();
