@@ -488,6 +488,22 @@ async fn a_holder_that_slept_for_a_hundred_manifests_does_not_believe_its_own() 
     assert!(!names(&faults).await.contains(&free), "it is pruned with the others");
 }
 
+/// The name just below the manifests that are kept, created again by a fenced writer, is no break of the chain.
+#[tokio::test]
+async fn a_manifest_under_a_pruned_name_is_no_fault_of_the_store() {
+    let (faults, store) = faulty();
+    let sleeper = store.begin(takeover()).await.unwrap();
+    for _ in 0..50 {
+        store.begin(takeover()).await.unwrap().close().await.unwrap();
+    }
+    let _last = store.begin(takeover()).await.unwrap();
+    assert_eq!(newest(&store).await.version.0, 102);
+    assert_eq!(kind(sleeper.record_schema("docs", b"x").await), ErrorKind::Fenced);
+    assert!(names(&faults).await.contains(&"manifests/00000000000000000002.json".to_owned()), "it was created");
+    let verified = store.verify().await.unwrap();
+    assert!(verified.is_sound(), "{:?}", verified.faults);
+}
+
 /// History says who opened which epoch.
 #[tokio::test]
 async fn the_record_of_an_opening_carries_its_own_epoch_and_version() {
