@@ -77,7 +77,6 @@ impl<S: Sink> Sink for DyingSink<S> {
         self.0.publish(&files[..most]).await?;
         Err(lakemark::Error::new(ErrorKind::Unavailable, "the driver died"))
     }
-
 }
 
 /// A site with `paths` sealed and a driver that died inside their commit.

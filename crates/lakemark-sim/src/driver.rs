@@ -162,13 +162,13 @@ impl Driver<'_> {
         let closed = run.close().await;
         let complain = |what: String| self.site.world.complain(&self.site.actor, what);
         match &closed {
-            Ok(()) if version + 1 < highest => complain(format!("it closed {}, and {highest} was there", version + 1)),
+            Ok(_) if version + 1 < highest => complain(format!("it closed {}, and {highest} was there", version + 1)),
             Err(error) if error.kind() == ErrorKind::Fenced && self.site.world.highest().1 <= epoch => {
                 complain("it was fenced in the newest epoch, at its close".to_owned());
             }
             _ => {}
         }
-        closed
+        closed.map(drop)
     }
 
     /// Reads only. Since the store was read, another driver may have committed; if not, a refusal stands.

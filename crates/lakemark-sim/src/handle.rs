@@ -295,8 +295,14 @@ impl ObjectStore for Handle {
         self.ask(format!("level {prefix}"), move |objects| objects.level(&prefix)).await
     }
 
-    async fn copy_opts(&self, _: &Path, _: &Path, _: CopyOptions) -> Result<()> {
-        Err(never("copy"))
+    async fn copy_opts(&self, from: &Path, to: &Path, _: CopyOptions) -> Result<()> {
+        let (from, to, actor) = (from.to_string(), to.to_string(), Arc::clone(&self.actor));
+        let what = format!("copy {from} to {to}");
+        let copy = move |objects: &mut Objects| {
+            let (_, _, bytes) = objects.get(&from, &GetOptions::default())?;
+            objects.put(&actor, &to, bytes, false).map(drop)
+        };
+        self.ask(what, copy).await
     }
 }
 

@@ -2,10 +2,11 @@
 //!
 //! A verb is one function of [`Verb::run`]; a new one is a line in [`Verb::ALL`] and an arm there.
 
-use lakemark::{ErrorKind, Result, Wait};
+use lakemark::{ErrorKind, ForgetPlan, Result, Selection, Wait};
 
 use crate::driver::{believed, judge};
 use crate::objects::STORE;
+use crate::scenario::SOURCE;
 use crate::site::Site;
 use crate::situations::Situation;
 use crate::variants::{Variant, close_anothers_epoch};
@@ -20,16 +21,22 @@ enum Verb {
     TakeOver,
     /// Finishes what a run left: an epoch of its own, and what is pending committed.
     Finish,
+    /// Removes what is proven dead.
+    Collect,
+    /// Makes a file undone whose output is not committed, and what shares its output.
+    Forget,
 }
 
 impl Verb {
-    const ALL: &'static [Self] = &[Self::Verify, Self::TakeOver, Self::Finish];
+    const ALL: &'static [Self] = &[Self::Verify, Self::TakeOver, Self::Finish, Self::Collect, Self::Forget];
 
-    async fn run(self, site: &Site, wait: Wait) -> Result<()> {
+    async fn run(self, site: &Site, wait: Wait, which: u64) -> Result<()> {
         match self {
             Self::Verify => verify(site).await,
             Self::TakeOver => change(site, wait, false).await,
             Self::Finish => change(site, wait, true).await,
+            Self::Collect => collect(site, wait).await,
+            Self::Forget => forget(site, wait, which).await,
         }
     }
 }
@@ -48,7 +55,7 @@ pub(crate) async fn operate(world: World) {
         }
         let (verb, wait) = (*chance.pick(Verb::ALL), *chance.pick(&[Wait::No, Wait::Takeover]));
         world.say(&site.actor, format_args!("{verb:?}"));
-        if let Err(error) = verb.run(&site, wait).await {
+        if let Err(error) = verb.run(&site, wait, chance.between(0..u64::MAX)).await {
             world.say(&site.actor, format_args!("{:?}: {}", error.kind(), error.what()));
             judge(&site, &error);
         }
@@ -84,6 +91,51 @@ async fn change(site: &Site, wait: Wait, finish: bool) -> Result<()> {
     run.close().await?;
     site.world.note(Situation::Operated);
     Ok(())
+}
+
+async fn collect(site: &Site, wait: Wait) -> Result<()> {
+    let store = site.store();
+    if store.newest().await?.is_none() {
+        return Ok(());
+    }
+    let run = store.operate(wait, site.options(wait).lease).await?;
+    let garbage = run.collect(Some(&*site.sink()), std::time::Duration::ZERO).await?;
+    run.close().await?;
+    if !garbage.is_empty() {
+        site.world.note(Situation::Collected);
+    }
+    Ok(())
+}
+
+/// Forgets the file number `which` of those that are known, if nothing of it is committed: else its rows would rightly be
+/// there twice.
+async fn forget(site: &Site, wait: Wait, which: u64) -> Result<()> {
+    let store = site.store();
+    let view = store.read().await?;
+    let mut paths: Vec<&str> = view.live.files(SOURCE).map(|(path, _)| path).collect();
+    paths.sort_unstable();
+    let Some(path) = paths.get(which as usize % paths.len().max(1)) else { return Ok(()) };
+    let selection = Selection { paths: vec![(*path).to_owned()], ..Selection::default() };
+    let plan = match ForgetPlan::of(&view, selection) {
+        // It is in a commit that is not finished.
+        Err(error) if error.kind() == ErrorKind::Refused => return Ok(()),
+        plan => plan?,
+    };
+    if !plan.doubled_outputs.is_empty() {
+        return Ok(());
+    }
+    let run = store.operate(wait, site.options(wait).lease).await?;
+    let forgotten = run.forget(&plan, None).await;
+    run.close().await?;
+    match forgotten {
+        // It changed since it was looked at.
+        Err(error) if error.kind() == ErrorKind::Refused => Ok(()),
+        Err(error) => Err(error),
+        Ok(()) => {
+            site.world.note(Situation::Forgotten);
+            Ok(())
+        }
+    }
 }
 
 /// What an operator does that knows no better. Whether it did.

@@ -87,6 +87,10 @@ situations! {
     Skipped,
     /// An operator changed the state in an epoch of its own.
     Operated,
+    /// An operator removed garbage.
+    Collected,
+    /// An operator made work undone that was not committed.
+    Forgotten,
     /// A run found nothing to do, and wrote nothing.
     Nothing,
 }

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use lakemark::{Binding, Expected, Fitness, OutputFile, Result, Sink, StoreId};
+use lakemark::{Binding, Expected, Fitness, Leftover, OutputFile, Result, Sink, StoreId};
 use object_store::ObjectMeta;
 use serde_json::{Value, json};
 use xxhash_rust::xxh3::xxh3_128;
@@ -105,8 +105,16 @@ impl Sink for GivingUp<'_> {
         Ok(missing)
     }
 
-    async fn take_back(&self, files: &[OutputFile]) -> Result<()> {
-        self.0.take_back(files).await
+    async fn take_out(&self, files: &[OutputFile]) -> Result<()> {
+        self.0.take_out(files).await
+    }
+
+    async fn leftovers(&self) -> Result<Vec<Leftover>> {
+        self.0.leftovers().await
+    }
+
+    async fn remove(&self, leftovers: &[Leftover]) -> Result<()> {
+        self.0.remove(leftovers).await
     }
 }
 

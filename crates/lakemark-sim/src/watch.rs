@@ -102,8 +102,9 @@ impl Watch {
     }
 
     pub(crate) fn delete(&mut self, key: &str) {
-        // A commit takes back what is visible of a checkpoint whose other files are gone.
-        if key.starts_with(OUT) && !self.commit_is_open {
+        let is_visible = key.strip_prefix(OUT).is_some_and(|rest| rest.starts_with('/'));
+        // A commit takes out what is visible of a checkpoint whose other files are gone.
+        if is_visible && !self.commit_is_open {
             self.complaints.push(format!("I9: {key} was deleted, and no commit is open"));
         }
     }
