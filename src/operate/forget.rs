@@ -11,7 +11,7 @@ use crate::run::{Change, Run};
 use crate::sink::Sink;
 use crate::source::Pattern;
 use crate::store::transition::{Gone, Transition};
-use crate::store::{Event, Head, Live, LiveVersion, OutputFile, View};
+use crate::store::{Decision, Event, ForgottenFile, Head, Live, LiveVersion, OutputFile, View};
 
 /// Which file versions a person means. What none of its parts chooses stays.
 #[derive(Debug, Clone, Default)]
@@ -37,9 +37,14 @@ pub struct Forgotten {
     pub file: FileVersion,
     /// Whether it was chosen; else it is undone, in part or whole, because its rows share output files with a chosen one.
     pub chosen: bool,
+    /// Whether the whole record of it is dropped; else only what the withdrawn checkpoints cover.
+    pub dropped: bool,
     /// Row groups of it that are done in checkpoints whose output is committed: their rows will be there twice once it is
     /// done again.
     pub committed_atoms: u64,
+    /// Those checkpoints.
+    #[serde(skip)]
+    kept: Vec<CheckpointId>,
 }
 
 /// What forgetting would do.
@@ -51,6 +56,8 @@ pub struct ForgetPlan {
     pub withdrawn: Vec<CheckpointId>,
     /// Committed output files that are taken out of the destination.
     pub retracted_outputs: Vec<String>,
+    /// Rows in those: until the next run they are missing from the destination.
+    pub retracted_rows: u64,
     /// Committed output files that hold rows of chosen files and stay: doing those files again doubles the rows.
     pub doubled_outputs: Vec<String>,
     /// Source rows whose output is in those, at most.
@@ -75,7 +82,7 @@ impl ForgetPlan {
 
     /// Whether nothing would be undone.
     pub fn is_empty(&self) -> bool {
-        self.files.is_empty()
+        self.files.is_empty() && self.withdrawn.is_empty()
     }
 
     /// Whether it would undo and double exactly what `other` would.
@@ -95,12 +102,17 @@ impl ForgetPlan {
                 found.choose(live, open, source, version)?;
             }
         }
+        if selection.retract {
+            found.choose_kept(live, open, &selection)?;
+        }
         found.share(live);
-        let unknown = selection.paths.iter().filter(|path| !found.files.keys().any(|(_, known)| known == *path));
-        let unknown = unknown.cloned().collect();
-        let paths = |outputs: &[OutputFile]| outputs.iter().map(OutputFile::path).collect();
+        let known =
+            |path: &String| found.files.keys().any(|(_, known)| known == path) || found.kept_paths.contains(path);
+        let unknown = selection.paths.iter().filter(|path| !known(path)).cloned().collect();
+        let retracted = retracted(live, &found.withdrawn);
         Ok(Self {
-            retracted_outputs: paths(&retracted(live, &found.withdrawn)),
+            retracted_outputs: retracted.iter().map(OutputFile::path).collect(),
+            retracted_rows: retracted.iter().map(|output| output.rows).sum(),
             files: found.files.into_values().flatten().collect(),
             withdrawn: found.withdrawn.into_iter().collect(),
             doubled_outputs: found.doubled_outputs.into_iter().collect(),
@@ -125,10 +137,14 @@ fn retracted<'a>(live: &Live, withdrawn: impl IntoIterator<Item = &'a Checkpoint
 
 impl Selection {
     fn chooses(&self, source: &str, version: &LiveVersion) -> bool {
-        let path = &*version.file.path;
+        self.chooses_one(source, &version.file, version.parts.iter().map(|(id, _)| *id))
+    }
+
+    fn chooses_one(&self, source: &str, file: &FileVersion, mut of: impl Iterator<Item = CheckpointId>) -> bool {
+        let path = &*file.path;
         let by_path =
             self.paths.iter().any(|chosen| chosen == path) || self.globs.iter().any(|glob| glob.matches(path));
-        let by_epoch = self.epoch.is_some_and(|epoch| version.parts.iter().any(|(id, _)| id.epoch == epoch));
+        let by_epoch = self.epoch.is_some_and(|epoch| of.any(|id| id.epoch == epoch));
         self.source.as_deref().is_none_or(|only| only == source) && (by_path || by_epoch)
     }
 }
@@ -140,12 +156,14 @@ struct Found {
     withdrawn: BTreeSet<CheckpointId>,
     doubled_outputs: BTreeSet<String>,
     doubled_rows: u64,
+    /// Chosen paths that were forgotten before, and whose rows were kept.
+    kept_paths: BTreeSet<String>,
     retract: bool,
 }
 
 impl Found {
     fn choose(&mut self, live: &Live, open: Option<u64>, source: &str, version: &LiveVersion) -> Result<()> {
-        let mut committed_atoms = 0;
+        let (mut committed_atoms, mut kept) = (0, Vec::new());
         for (id, coverage) in &version.parts {
             let Some(row) = live.checkpoint(*id) else { continue };
             if row.commit.is_some() && row.commit == open {
@@ -155,31 +173,78 @@ impl Found {
                 self.withdrawn.insert(*id);
             } else if row.commit.is_some() {
                 committed_atoms += coverage.touched_atoms(version.evidence.row_groups());
+                kept.push(*id);
                 self.doubled_outputs.extend(row.outputs.iter().map(OutputFile::path));
             }
         }
         self.doubled_rows += if committed_atoms > 0 { version.evidence.rows() } else { 0 };
-        self.add(source, version, true, committed_atoms);
+        let file = version.file.clone();
+        self.add(Forgotten { source: source.to_owned(), file, chosen: true, dropped: true, committed_atoms, kept });
+        Ok(())
+    }
+
+    /// Chooses the output that keeps rows of chosen versions which were forgotten before.
+    fn choose_kept(&mut self, live: &Live, open: Option<u64>, selection: &Selection) -> Result<()> {
+        for (source, forgotten) in live.kept_rows() {
+            if !selection.chooses_one(source, &forgotten.file, forgotten.kept.iter().copied()) {
+                continue;
+            }
+            let counts = |id: &&CheckpointId| live.checkpoint(**id).is_some_and(|row| row.commit.is_some());
+            for id in forgotten.kept.iter().filter(counts) {
+                if live.checkpoint(*id).is_some_and(|row| row.commit == open) {
+                    return Err(in_open_commit(&forgotten.file, open));
+                }
+                self.withdrawn.insert(*id);
+                self.kept_paths.insert(forgotten.file.path.to_string());
+            }
+        }
         Ok(())
     }
 
     /// Adds the versions that share a withdrawn checkpoint with a chosen one: its output holds rows of all of them.
     fn share(&mut self, live: &Live) {
+        let other = |source: &str, file: &FileVersion, dropped| Forgotten {
+            source: source.to_owned(),
+            file: file.clone(),
+            chosen: false,
+            dropped,
+            committed_atoms: 0,
+            kept: Vec::new(),
+        };
+        for (source, file) in blessed_over(live, &self.withdrawn) {
+            self.add(other(&source, &file, true));
+        }
         for (source, version) in versions(live) {
-            let shares = version.parts.iter().any(|(id, _)| self.withdrawn.contains(id));
-            let key = (source.to_owned(), version.file.path.to_string());
-            let known = self.files.get(&key).is_some_and(|all| all.iter().any(|file| file.file == version.file));
-            if shares && !known {
-                self.add(source, version, false, 0);
+            if version.parts.iter().any(|(id, _)| self.withdrawn.contains(id)) {
+                self.add(other(source, &version.file, false));
             }
         }
     }
 
-    fn add(&mut self, source: &str, version: &LiveVersion, chosen: bool, committed_atoms: u64) {
-        let file = version.file.clone();
-        let forgotten = Forgotten { source: source.to_owned(), file, chosen, committed_atoms };
-        self.files.entry((source.to_owned(), version.file.path.to_string())).or_default().push(forgotten);
+    /// Adds one version, unless it is there.
+    fn add(&mut self, forgotten: Forgotten) {
+        let key = (forgotten.source.clone(), forgotten.file.path.to_string());
+        let versions = self.files.entry(key).or_default();
+        if versions.iter().all(|known| known.file != forgotten.file) {
+            versions.push(forgotten);
+        }
     }
+}
+
+/// Versions that were forgotten and then blessed while their rows were in the output of `gone`: without that output they
+/// are not done, whatever the blessing says.
+pub(super) fn blessed_over(live: &Live, gone: &BTreeSet<CheckpointId>) -> Vec<(String, FileVersion)> {
+    let is_blessed = |id: CheckpointId| live.checkpoint(id).is_some_and(|row| row.decision == Decision::Blessed);
+    let mut found: Vec<_> = live
+        .kept_rows()
+        .filter(|(_, forgotten)| forgotten.kept.iter().any(|id| gone.contains(id)))
+        .filter_map(|(source, forgotten)| Some((source, live.find(source, &forgotten.file)?)))
+        .filter(|(_, version)| version.parts.iter().any(|(id, _)| is_blessed(*id)))
+        .map(|(source, version)| (source.to_owned(), version.file.clone()))
+        .collect();
+    found.sort_by(|a, b| (&a.0, &a.1.path).cmp(&(&b.0, &b.1.path)));
+    found.dedup();
+    found
 }
 
 fn in_open_commit(file: &FileVersion, n: Option<u64>) -> Error {
@@ -235,9 +300,10 @@ impl ForgetPlan {
             let why = if self.retracted_outputs.is_empty() { "forgotten" } else { "forgotten, output retracted" };
             changes.push(Change::Event(Event::Withdrawn { checkpoints: self.withdrawn.clone(), why: why.into() }));
         }
-        let mut by_source: BTreeMap<&str, Vec<FileVersion>> = BTreeMap::new();
-        for forgotten in self.files.iter().filter(|file| file.chosen) {
-            by_source.entry(&forgotten.source).or_default().push(forgotten.file.clone());
+        let mut by_source: BTreeMap<&str, Vec<ForgottenFile>> = BTreeMap::new();
+        for forgotten in self.files.iter().filter(|file| file.dropped) {
+            let (file, kept) = (forgotten.file.clone(), forgotten.kept.clone());
+            by_source.entry(&forgotten.source).or_default().push(ForgottenFile { file, kept });
         }
         for (source, files) in by_source {
             changes.push(Change::Event(Event::Forgotten { source: source.to_owned(), files }));

@@ -4,19 +4,24 @@
 //! (a segment or the manifests themselves) is said, and nothing is changed then.
 
 use object_store::PutMode;
+use std::collections::BTreeSet;
+
 use object_store::path::Path;
 use serde::Serialize;
 
+use super::forget::blessed_over;
 use super::{check_sink, no_store};
 use crate::error::{Error, ErrorKind, Result};
-use crate::identity::{AttemptNonce, CheckpointId, ManifestVersion};
+use crate::identity::{AttemptNonce, CheckpointId, FileVersion, ManifestVersion};
 use crate::run::{Change, Run, Wait};
 use crate::sink::{Fitness, Sink};
 use crate::store::commit_object::{self, CommitMember};
 use crate::store::envelope::digest;
 use crate::store::medium::Created;
 use crate::store::transition::{Gone, Transition};
-use crate::store::{Event, Fault, Head, Live, ObjectCheckpointStore, ObjectName, OpenIntent, OutputFile};
+use crate::store::{
+    Event, Fault, ForgottenFile, Head, Live, ObjectCheckpointStore, ObjectName, OpenIntent, OutputFile,
+};
 
 /// What is wrong with the objects of a store, by what can be done about it.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -40,8 +45,11 @@ pub struct Lost {
     pub gone: Vec<String>,
     /// Its other files: they are taken out of the destination, since their rows are done again too.
     pub taken_out: Vec<String>,
-    /// Source files that are undone.
-    pub undone: Vec<String>,
+    /// Source files that are undone, with their sources, ascending.
+    pub undone: Vec<(String, FileVersion)>,
+    /// Those of them whose record is dropped whole: it was a blessing over rows that are lost.
+    #[serde(skip)]
+    dropped: Vec<(String, FileVersion)>,
     #[serde(skip)]
     outputs: Vec<OutputFile>,
 }
@@ -131,7 +139,10 @@ impl ObjectCheckpointStore {
     /// [`Busy`](ErrorKind::Busy) while a live process holds the store, unless `wait` is [`Wait::Takeover`].
     pub async fn repair(&self, repair: &Repair, wait: Wait) -> Result<()> {
         if let Some(first) = repair.beyond.first() {
-            return Err(Error::corrupt(self.medium.place(&first.object), &first.what)
+            return Err(Error::new(ErrorKind::Corrupt, &first.what)
+                .at(self.medium.place(&first.object))
+                .safe("nothing was changed")
+                .way("restore this object from a copy of the store")
                 .way("restore the newest copy of the whole store, if single objects cannot be had")
                 .way("begin anew: with another `store` and another destination"));
         }
@@ -192,9 +203,13 @@ async fn lost_output(head: &Head, live: &Live, sink: &dyn Sink) -> Result<Vec<Lo
             if fit { &mut there } else { &mut gone }.push(output.path());
         }
         if !gone.is_empty() {
-            let undone = live.files_of(row.id).map(|(source, path)| format!("{source}: {path}")).collect();
+            let covered = live.files_of(row.id).map(|(source, version)| (source.to_owned(), version.file.clone()));
+            let dropped = blessed_over(live, &BTreeSet::from([row.id]));
+            let mut undone: Vec<_> = covered.chain(dropped.iter().cloned()).collect();
+            undone.sort_by(|a, b| (&a.0, &a.1.path).cmp(&(&b.0, &b.1.path)));
+            undone.dedup();
             let outputs = row.outputs.clone();
-            lost.push(Lost { checkpoint: row.id, gone, taken_out: there, undone, outputs });
+            lost.push(Lost { checkpoint: row.id, gone, taken_out: there, undone, dropped, outputs });
         }
     }
     Ok(lost)
@@ -222,8 +237,12 @@ impl Run {
         let (files, rows) = (outputs.len() as u64, outputs.iter().map(|output| output.rows).sum());
         let checkpoints = lost.iter().map(|lost| lost.checkpoint).collect();
         let why = "their output was no longer in the destination".to_owned();
-        let event = Event::Withdrawn { checkpoints, why };
+        let mut changes = vec![Change::Event(Event::Withdrawn { checkpoints, why })];
+        for (source, file) in lost.iter().flat_map(|lost| lost.dropped.clone()) {
+            let files = vec![ForgottenFile { file, kept: Vec::new() }];
+            changes.push(Change::Event(Event::Forgotten { source, files }));
+        }
         let transition = |segments| Transition::Withdraw(Gone { files, rows, segments });
-        self.operate(transition, |_, _| Ok(vec![Change::Event(event)])).await
+        self.operate(transition, |_, _| Ok(changes)).await
     }
 }

@@ -109,11 +109,12 @@ impl Seen<'_> {
             return Err(self
                 .refuse(format!(
                     "{gone} of the {} committed files are no longer in the destination, the first of them `{}`: they \
-                     were deleted or moved by hand",
+                     were deleted or moved by hand, or a retraction was stopped half-way",
                     committed.len(),
                     first.map_or("", String::as_str)
                 ))
                 .way("put the files back")
+                .way("if `lakemark forget --retract` was stopped: repeat it")
                 .way("do their work again: lakemark repair JOB, then run")
                 .way("fill another destination from the start, with another `store`"));
         }

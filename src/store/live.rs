@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::seal::{OutputFile, Seal, SealKind};
-use super::segment::{CheckpointRow, Decision, Event, EventRow, FileRow, FileUpdate, SegmentData, act_on};
+use super::segment::{
+    CheckpointRow, Decision, Event, EventRow, FileRow, FileUpdate, ForgottenFile, SegmentData, act_on,
+};
 use crate::coverage::Coverage;
 use crate::identity::{CheckpointId, Evidence, FileVersion};
 
@@ -39,7 +41,7 @@ pub struct Live {
     checkpoints: BTreeMap<CheckpointId, CheckpointRow>,
     events: Vec<EventRow>,
     /// Versions that a person made undone at some time, by source and path.
-    forgotten: HashMap<Arc<str>, HashMap<Arc<str>, Vec<FileVersion>>>,
+    forgotten: HashMap<Arc<str>, HashMap<Arc<str>, Vec<ForgottenFile>>>,
 }
 
 impl Live {
@@ -83,8 +85,8 @@ impl Live {
     fn forget(&mut self, event: &Event) {
         if let Event::Forgotten { source, files } = event {
             let paths = self.forgotten.entry(source.as_str().into()).or_default();
-            for file in files {
-                paths.entry(Arc::clone(&file.path)).or_default().push(file.clone());
+            for forgotten in files {
+                paths.entry(Arc::clone(&forgotten.file.path)).or_default().push(forgotten.clone());
             }
         }
     }
@@ -92,7 +94,15 @@ impl Live {
     /// Whether exactly this version is undone because a person made it so.
     pub fn is_forgotten(&self, source: &str, file: &FileVersion) -> bool {
         let versions = self.forgotten.get(source).and_then(|paths| paths.get(&file.path));
-        self.find(source, file).is_none() && versions.is_some_and(|all| all.iter().any(|gone| gone.is_same(file)))
+        self.find(source, file).is_none() && versions.is_some_and(|all| all.iter().any(|gone| gone.file.is_same(file)))
+    }
+
+    /// Versions that a person made undone while their rows were in committed output, with their sources and the checkpoints
+    /// of that output, in no order.
+    pub(crate) fn kept_rows(&self) -> impl Iterator<Item = (&str, &ForgottenFile)> {
+        let all =
+            self.forgotten.iter().flat_map(|(source, paths)| paths.values().flatten().map(move |f| (&**source, f)));
+        all.filter(|(_, forgotten)| !forgotten.kept.is_empty())
     }
 
     /// Every known version of `path`, in no order; the newest is not known to the store.
@@ -199,7 +209,7 @@ impl Live {
             Event::Withdrawn { checkpoints, .. } => self.drop_parts(checkpoints),
             Event::Updated { source, files } => self.update(source, files),
             Event::Forgotten { source, files } => {
-                let gone = |file: &FileVersion| FileUpdate { recorded: file.clone(), now: None, unsettled: false };
+                let gone = |f: &ForgottenFile| FileUpdate { recorded: f.file.clone(), now: None, unsettled: false };
                 self.update(source, &files.iter().map(gone).collect::<Vec<_>>());
             }
             _ => {}
@@ -251,12 +261,11 @@ impl Live {
         self.checkpoints.values().filter(move |row| row.commit.is_some_and(|n| !callers.contains(&n)))
     }
 
-    /// Source and path of the files that a checkpoint covers, in no order.
-    pub(crate) fn files_of(&self, id: CheckpointId) -> impl Iterator<Item = (&str, &str)> {
+    /// The versions that a checkpoint covers, with their sources, in no order.
+    pub(crate) fn files_of(&self, id: CheckpointId) -> impl Iterator<Item = (&str, &LiveVersion)> {
         self.sources.iter().flat_map(move |(source, files)| {
-            let covers = move |version: &LiveVersion| version.parts.iter().any(|(part, _)| *part == id);
-            let files = files.iter().filter(move |(_, versions)| versions.iter().any(covers));
-            files.map(move |(path, _)| (&**source, &**path))
+            let covers = move |version: &&LiveVersion| version.parts.iter().any(|(part, _)| *part == id);
+            files.values().flatten().filter(covers).map(move |version| (&**source, version))
         })
     }
 

@@ -34,6 +34,6 @@ pub(crate) use names::parse_output_name;
 pub use names::{ObjectName, output_name};
 pub use object::{Expected, ObjectCheckpointStore, View};
 pub use seal::{Counts, OutputFile, Seal, SealKind, SealedFile, Upload};
-pub use segment::{CheckpointRow, Decision, Event, EventRow, FileUpdate};
+pub use segment::{CheckpointRow, Decision, Event, EventRow, FileUpdate, ForgottenFile};
 pub use transition::check_settings;
 pub use verify::{Fault, Verified};

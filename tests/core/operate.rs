@@ -375,7 +375,8 @@ async fn committed_output_that_is_lost_is_repaired_by_doing_its_work_again(#[cas
     assert!(refused.to_string().contains("lakemark repair"), "{refused}");
     let lost = site.store().lost_output(&site.sink()).await.unwrap();
     assert_eq!((lost.len(), lost[0].gone.len(), lost[0].taken_out.len()), (1, 1, 0));
-    assert_eq!(lost[0].undone, [format!("{SOURCE}: {}", text.strip_prefix("result of ").unwrap())]);
+    let undone: Vec<_> = lost[0].undone.iter().map(|(_, file)| &*file.path).collect();
+    assert_eq!(undone, [text.strip_prefix("result of ").unwrap()]);
     let run = operator(&site).await;
     run.withdraw_lost(&lost, &site.sink()).await.unwrap();
     run.close().await.unwrap();
@@ -386,5 +387,80 @@ async fn committed_output_that_is_lost_is_repaired_by_doing_its_work_again(#[cas
     run.commit(Some(&site.sink())).await.unwrap();
     run.close().await.unwrap();
     assert_eq!(site.visible(), results(&["a", "b", "c"]));
+    collect_garbage(&site.store(), &site.objects(), &site.sink()).await;
+}
+
+/// One task over `files`, with one output file.
+async fn packed(run: &lakemark::Run, site: &Site, files: &[&str]) {
+    let id = next(run);
+    let output = write_staged(run, &site.sink(), id, "", &format!("result of {files:?}")).unwrap();
+    run.stage_keys(id, files.iter().map(|path| crate::harness::whole(path)).collect()).unwrap();
+    run.stage_files(id, Box::pin(async { Ok(vec![output]) })).unwrap();
+    let _ = run.checkpoint(id, Counts::default()).await.unwrap();
+}
+
+async fn forget(site: &Site, selection: Selection) -> ForgetPlan {
+    let plan = ForgetPlan::of(&site.store().read().await.unwrap(), selection).unwrap();
+    let run = operator(site).await;
+    run.forget(&plan, Some(&site.sink())).await.unwrap();
+    run.close().await.unwrap();
+    plan
+}
+
+/// What was forgotten without retracting, and done again, is there twice; retracting it later takes both out.
+#[tokio::test]
+async fn r130_rows_that_are_there_twice_can_be_retracted_later() {
+    let site = committed(&["a", "b"]).await;
+    forget(&site, paths(&["a"])).await;
+    let run = site.begin().await;
+    work_left(&run, &site.sink(), &["a", "b"]).await.unwrap();
+    run.commit(Some(&site.sink())).await.unwrap();
+    run.close().await.unwrap();
+    assert_eq!(site.visible(), results(&["a", "a", "b"]));
+    let plan = forget(&site, Selection { retract: true, ..paths(&["a"]) }).await;
+    assert_eq!((plan.withdrawn.len(), plan.retracted_outputs.len(), plan.retracted_rows), (2, 2, 2));
+    let run = site.begin().await;
+    work_left(&run, &site.sink(), &["a", "b"]).await.unwrap();
+    run.commit(Some(&site.sink())).await.unwrap();
+    run.close().await.unwrap();
+    assert_eq!(site.visible(), results(&["a", "b"]));
+    // Also before it is done again.
+    forget(&site, paths(&["b"])).await;
+    let plan = forget(&site, Selection { retract: true, ..paths(&["b"]) }).await;
+    assert!(plan.unknown.is_empty() && plan.withdrawn.len() == 1, "{plan:?}");
+    assert_eq!(site.visible(), results(&["a"]));
+}
+
+/// A blessing says that rows are somewhere. When that output goes, the blessing goes with it: by a retraction of a
+/// neighbour, and by a repair of what was lost.
+#[rstest]
+#[case::retracted(true)]
+#[case::lost(false)]
+#[tokio::test]
+async fn a_blessing_over_kept_rows_goes_with_them(#[case] retract: bool) {
+    let site = Site::quick();
+    let run = site.begin().await;
+    packed(&run, &site, &["b", "c", "d", "e", "f", "g"]).await;
+    run.commit(Some(&site.sink())).await.unwrap();
+    run.close().await.unwrap();
+    forget(&site, paths(&["c"])).await;
+    let run = operator(&site).await;
+    let (source, files) = (SOURCE.to_owned(), vec![crate::harness::whole("c")]);
+    let (updates, unusable, reasons) = (Vec::new(), Vec::new(), BTreeMap::new());
+    run.bless(vec![lakemark::Blessing { source, files, updates, unusable, reasons }]).await.unwrap();
+    run.close().await.unwrap();
+    assert_eq!(seen_done(&site.store()).await, ["b", "c", "d", "e", "f", "g"]);
+    if retract {
+        let plan = forget(&site, Selection { retract: true, ..paths(&["d"]) }).await;
+        assert_eq!(plan.files.iter().filter(|file| file.dropped).count(), 2, "{plan:?}");
+    } else {
+        fs::remove_file(fs::read_dir(site.at("out")).unwrap().next().unwrap().unwrap().path()).unwrap();
+        let lost = site.store().lost_output(&site.sink()).await.unwrap();
+        assert_eq!(lost[0].undone.len(), 6);
+        let run = operator(&site).await;
+        run.withdraw_lost(&lost, &site.sink()).await.unwrap();
+        run.close().await.unwrap();
+    }
+    assert!(seen_done(&site.store()).await.is_empty(), "none of its rows is there");
     collect_garbage(&site.store(), &site.objects(), &site.sink()).await;
 }

@@ -97,7 +97,7 @@ pub(crate) enum Verb {
     /// Go on where the job says now, after a source or the destination was moved
     Rebase(RebaseArgs),
     /// Move damaged objects away, make again what can be, and undo the work whose output is lost
-    Repair(RebaseArgs),
+    Repair(RepairArgs),
 }
 
 /// A job: a file, flags over it, or flags alone.
@@ -162,6 +162,9 @@ pub(crate) struct ForgetArgs {
     /// Also take their committed output out of the destination, so that nothing is there twice
     #[arg(long)]
     pub(crate) retract: bool,
+    /// Go on also if that takes rows away whose source is gone
+    #[arg(long)]
+    pub(crate) lose_rows: bool,
     #[command(flatten)]
     pub(crate) change: ChangeArgs,
     #[command(flatten)]
@@ -195,6 +198,17 @@ pub(crate) struct GcArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct RebaseArgs {
+    #[command(flatten)]
+    pub(crate) change: ChangeArgs,
+    #[command(flatten)]
+    pub(crate) job: JobArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RepairArgs {
+    /// Go on also if that takes rows away whose source is gone
+    #[arg(long)]
+    pub(crate) lose_rows: bool,
     #[command(flatten)]
     pub(crate) change: ChangeArgs,
     #[command(flatten)]

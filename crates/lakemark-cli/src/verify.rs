@@ -39,7 +39,7 @@ pub(crate) async fn verify(args: &JobArgs, output: &OutputArgs) -> Ended {
             render::line(&format!("unknown  {name}"));
         }
         if destination.is_some() && refused.is_none() {
-            render::line("the destination holds what the store says");
+            render::line("the destination holds what the store says, by names and sizes");
         }
         render::line(&format!(
             "{} objects with {} bytes read, {} faults",

@@ -162,13 +162,15 @@ impl<'a> Columns<'a> {
             None => Some(None),
         };
         let output = |i| {
-            Some(OutputFile {
+            let output = OutputFile {
                 name: names.value(i).to_owned(),
                 folder: folders.value(i).to_owned(),
                 size: sizes.value(i),
                 rows: rows.value(i),
                 upload: upload(i)?,
-            })
+            };
+            // Whatever wrote it: nothing outside the destination is looked at, moved or taken out.
+            output.check("").is_ok().then_some(output)
         };
         (0..items.len()).map(output).collect()
     }

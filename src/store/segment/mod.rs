@@ -12,4 +12,4 @@ pub(crate) use decode::decode as decode_segment;
 pub(crate) use encode::encode as encode_segment;
 pub use levels::{Levels, flush};
 pub(super) use rows::act_on;
-pub use rows::{CheckpointRow, Decision, Event, EventRow, FileRow, FileUpdate, SegmentData};
+pub use rows::{CheckpointRow, Decision, Event, EventRow, FileRow, FileUpdate, ForgottenFile, SegmentData};

@@ -83,6 +83,17 @@ pub struct FileUpdate {
     pub unsettled: bool,
 }
 
+/// A version that a person made undone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ForgottenFile {
+    /// The version.
+    #[serde(flatten)]
+    pub file: FileVersion,
+    /// Committed checkpoints that it was taken out of: their output keeps its rows.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<CheckpointId>,
+}
+
 /// Something that happened, kept for ever. The first four also act on the rows of older segments.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
@@ -117,7 +128,7 @@ pub enum Event {
         /// The source.
         source: String,
         /// The versions.
-        files: Vec<FileVersion>,
+        files: Vec<ForgottenFile>,
     },
     /// An epoch was opened.
     Opened {
@@ -210,8 +221,8 @@ impl SegmentData {
                     }
                 }
                 Event::Forgotten { source, files } => {
-                    for file in files {
-                        updates.entry((source, &file.path)).or_default().push((file, None));
+                    for gone in files {
+                        updates.entry((source, &gone.file.path)).or_default().push((&gone.file, None));
                     }
                 }
                 _ => {}

@@ -55,6 +55,17 @@ fn rows_round_trip() {
     assert_eq!(decode("x", encode(&SegmentData::default()).unwrap()).unwrap(), SegmentData::default());
 }
 
+#[test]
+fn a_forged_segment_names_nothing_outside_the_destination() {
+    for (name, folder) in [("../x", ""), ("x", "a/../.."), ("x", "/etc"), ("a/b", ""), ("..", "")] {
+        let mut data = sample();
+        let output = &mut data.checkpoints[0].outputs[0];
+        (output.name, output.folder) = (name.into(), folder.into());
+        let error = decode("here", encode(&data).unwrap()).unwrap_err();
+        assert_eq!((error.kind(), error.place()), (crate::ErrorKind::Corrupt, Some("here")), "{name:?} in {folder:?}");
+    }
+}
+
 /// As segments were before output could wait on object stores.
 #[test]
 fn a_segment_without_uploads_is_read() {

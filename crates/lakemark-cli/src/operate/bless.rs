@@ -31,7 +31,13 @@ pub(crate) async fn bless(args: &BlessArgs, output: &OutputArgs) -> Ended {
     let plan = Blessed { sources };
     if plan.sources.iter().all(Blessing::is_empty) {
         if !output.quiet {
-            eprintln!("there is nothing to record: every file that is named is done");
+            eprintln!("there is nothing to record: none of the files that are named is left to do");
+            let unusable = plan.sources.iter().flat_map(|blessing| &blessing.unusable);
+            for line in some(
+                unusable.map(|file| format!("unusable: {}: {}", file.path, file.why)).collect::<Vec<_>>().into_iter(),
+            ) {
+                eprintln!("{line}");
+            }
         }
         tell("bless", checkpoints.store(), output, false, &plan);
         return Ok(Outcome::Nothing);
@@ -71,14 +77,15 @@ fn shown(plan: &Blessed) -> Vec<String> {
     let mut lines = Vec::new();
     for Blessing { source, files, updates, unusable, reasons } in &plan.sources {
         let reasons: Vec<_> = reasons.iter().map(|(reason, n)| format!("{n} {reason}")).collect();
-        lines.push(format!(
-            "records {} of source `{source}` as done, without running ({}):",
-            count(files.len() as u64, "file"),
-            reasons.join(", ")
-        ));
-        lines.extend(some(files.iter().map(|file| file.file.to_string())));
+        if !files.is_empty() {
+            let n = count(files.len() as u64, "file");
+            let reasons = reasons.join(", ");
+            lines.push(format!("records {n} of source `{source}` as done, without running ({reasons}):"));
+            lines.extend(some(files.iter().map(|file| file.file.to_string())));
+        }
         if !updates.is_empty() {
-            lines.push(format!("and takes the new tokens of {}", count(updates.len() as u64, "moved file")));
+            let n = count(updates.len() as u64, "moved file");
+            lines.push(format!("takes the new tokens of {n} of source `{source}`, whose content is known"));
         }
         if !unusable.is_empty() {
             lines.push(format!("leaves out {} that cannot be read:", count(unusable.len() as u64, "file")));

@@ -3,7 +3,7 @@
 use lakemark::{Epoch, Error, ForgetPlan, Selection, View};
 use lakemark_datafusion::Outcome;
 
-use super::{confirmed, count, patterns, sink_of, some, tell, under_an_epoch};
+use super::{check_lost_rows, confirmed, count, patterns, sink_of, some, tell, under_an_epoch, without_source};
 use crate::args::{ForgetArgs, OutputArgs};
 use crate::status::{open_view, relative_to};
 use crate::{Ended, Failure, config};
@@ -28,12 +28,19 @@ pub(crate) async fn forget(args: &ForgetArgs, output: &OutputArgs) -> Ended {
     };
     let plan = ForgetPlan::of(&view, selection)?;
     if plan.is_empty() {
-        if !output.quiet {
-            eprintln!("nothing of what is named is done");
-        }
-        tell("forget", &store, output, false, &plan);
-        return Ok(Outcome::Nothing);
+        let named = paths.iter().map(|path| path.display().to_string()).chain(args.glob.iter().cloned());
+        let named = named.chain(args.epoch.map(|epoch| format!("epoch {epoch}"))).collect::<Vec<_>>().join(", ");
+        return Err(Failure::usage(
+            Error::invalid("nothing of what is named is done")
+                .at(named)
+                .safe("nothing was changed")
+                .way("see the paths: lakemark files")
+                .way("name a folder as a pattern: --glob 'folder/**'"),
+        ));
     }
+    // What was chosen is what the person wants gone; what goes with it is not.
+    let others = plan.files.iter().filter(|file| !file.chosen).map(|file| (&*file.source, &file.file));
+    check_lost_rows(args.lose_rows, &without_source(&config, others).await?)?;
     if !confirmed(&args.change, output, &shown(&plan))? {
         tell("forget", &store, output, false, &plan);
         return Ok(Outcome::Nothing);
@@ -64,20 +71,27 @@ fn known_path(view: &View, path: &str) -> String {
 
 fn shown(plan: &ForgetPlan) -> Vec<String> {
     let (chosen, others): (Vec<_>, Vec<_>) = plan.files.iter().partition(|file| file.chosen);
-    let mut lines = vec![format!("makes {} undone:", count(chosen.len() as u64, "file"))];
-    lines.extend(some(chosen.iter().map(|file| file.file.to_string())));
+    let mut lines = Vec::new();
+    if !chosen.is_empty() {
+        lines.push(format!("makes {} undone:", count(chosen.len() as u64, "file")));
+        lines.extend(some(chosen.iter().map(|file| file.file.to_string())));
+    }
     if !others.is_empty() {
         lines.push(format!("and with them {}, whose rows are in the same output:", count(others.len() as u64, "file")));
         lines.extend(some(others.iter().map(|file| file.file.to_string())));
     }
     if !plan.retracted_outputs.is_empty() {
         let files = count(plan.retracted_outputs.len() as u64, "committed file");
-        lines.push(format!("takes {files} out of the destination:"));
+        lines.push(format!(
+            "takes {files} out of the destination; their {} are missing there until the next run:",
+            count(plan.retracted_rows, "row")
+        ));
         lines.extend(some(plan.retracted_outputs.iter().cloned()));
     }
     if plan.doubled_rows > 0 {
         lines.push(format!(
-            "their rows stay in {} of the destination: what came of up to {} is there twice once they are done again:",
+            "their rows stay in {} of the destination: what came of up to {} is there twice once they are done again \
+             (--retract takes it out, now or later):",
             count(plan.doubled_outputs.len() as u64, "committed file"),
             count(plan.doubled_rows, "source row")
         ));

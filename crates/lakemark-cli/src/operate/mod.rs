@@ -6,12 +6,14 @@ mod gc;
 mod rebase;
 mod repair;
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, IsTerminal, Write};
 use std::sync::Arc;
 
 use lakemark::store::Manifest;
 use lakemark::{
-    BucketSink, DirectorySink, Error, Lease, ObjectCheckpointStore, OutputSink, Pattern, Result, Run, Wait,
+    BucketSink, DirectorySink, Error, FileVersion, Lake, Lease, ObjectCheckpointStore, OutputSink, Pattern, Result,
+    Run, Wait,
 };
 use serde::Serialize;
 
@@ -68,7 +70,49 @@ fn confirmed(change: &ChangeArgs, output: &OutputArgs, shown: &[String]) -> Resu
     let _ = err.flush();
     let mut answer = String::new();
     let _ = stdin.lock().read_line(&mut answer);
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+    let yes = matches!(answer.trim(), "y" | "Y" | "yes");
+    if !yes {
+        let _ = writeln!(err, "nothing was changed");
+    }
+    Ok(yes)
+}
+
+/// Which of `undone` the job's sources do not have any more as they were: their rows cannot be done again.
+async fn without_source<'a>(
+    config: &JobConfig,
+    undone: impl Iterator<Item = (&'a str, &'a FileVersion)>,
+) -> Result<Vec<String>> {
+    let mut by_source: BTreeMap<&str, Vec<&FileVersion>> = BTreeMap::new();
+    for (source, file) in undone {
+        by_source.entry(source).or_default().push(file);
+    }
+    let mut gone = Vec::new();
+    for source in config.tracked() {
+        let Some(files) = by_source.get(source.name.as_str()) else { continue };
+        let lake = Lake::connect(&source.url, &source.storage_options).await?;
+        let listing = lake.list().await?;
+        let is_there = |file: &FileVersion| {
+            let at = listing.files.binary_search_by(|listed| listed.path.cmp(&file.path));
+            at.is_ok_and(|at| listing.files[at].is_same(file))
+        };
+        gone.extend(files.iter().filter(|file| !is_there(file)).map(|file| file.to_string()));
+    }
+    Ok(gone)
+}
+
+/// Refuses to take rows away that cannot be made again, unless a person says so.
+fn check_lost_rows(lose_rows: bool, gone: &[String]) -> Result<()> {
+    if gone.is_empty() || lose_rows {
+        return Ok(());
+    }
+    Err(Error::refused(format!(
+        "{} whose rows are in the same output, and would go with it, are no longer in the source as they were: {}",
+        count(gone.len() as u64, "file"),
+        gone.iter().take(3).cloned().collect::<Vec<_>>().join(", ")
+    ))
+    .safe("nothing was changed")
+    .way("put the files back into the source as they were")
+    .way("give their rows up: run again with --lose-rows"))
 }
 
 /// The first few of `all`, one line each, and how many more there are.

@@ -84,8 +84,10 @@ pub(crate) async fn rebase(args: &RebaseArgs, output: &OutputArgs) -> Ended {
 fn shown(moved: &Move) -> String {
     let what = moved.source.as_ref().map_or("the destination".to_owned(), |name| format!("source `{name}`"));
     let fit = moved.files.as_ref().map_or(String::new(), |fit| {
+        let doubt =
+            if fit.same_size < fit.other_size + fit.gone { ". MOST ARE NOT THERE: is it the right place?" } else { "" };
         format!(
-            ": of the known files {} are there with their size, {} with another one, {} are gone",
+            ": of the known files {} are there with their size, {} with another one, {} are gone{doubt}",
             fit.same_size, fit.other_size, fit.gone
         )
     });

@@ -4,8 +4,8 @@ use lakemark::{Lost, ObjectCheckpointStore, Repair};
 use lakemark_datafusion::Outcome;
 use serde::Serialize;
 
-use super::{confirmed, count, sink_of, some, tell, under_an_epoch, wait};
-use crate::args::{OutputArgs, RebaseArgs};
+use super::{check_lost_rows, confirmed, count, sink_of, some, tell, under_an_epoch, wait, without_source};
+use crate::args::{OutputArgs, RepairArgs};
 use crate::{Ended, Failure, config, job};
 
 #[derive(Serialize)]
@@ -15,7 +15,7 @@ struct Repaired {
     lost: Vec<Lost>,
 }
 
-pub(crate) async fn repair(args: &RebaseArgs, output: &OutputArgs) -> Ended {
+pub(crate) async fn repair(args: &RepairArgs, output: &OutputArgs) -> Ended {
     let config = config::load(&args.job).map_err(Failure::usage)?;
     let store = job::store(&config)?;
     let mut told = Repaired { objects: store.repair_plan().await?, lost: Vec::new() };
@@ -37,6 +37,9 @@ pub(crate) async fn repair(args: &RebaseArgs, output: &OutputArgs) -> Ended {
     if let Some(sink) = sink {
         told.lost = store.lost_output(&*sink).await?;
         if !told.lost.is_empty() {
+            let torn = told.lost.iter().filter(|lost| !lost.taken_out.is_empty()).flat_map(|lost| &lost.undone);
+            let gone = without_source(&config, torn.map(|(source, file)| (source.as_str(), file))).await?;
+            check_lost_rows(args.lose_rows, &gone)?;
             if !confirmed(&args.change, output, &lost_shown(&told.lost))? {
                 tell("repair", &store, output, done, &told);
                 return Ok(Outcome::Nothing);
@@ -77,7 +80,7 @@ fn objects_shown(store: &ObjectCheckpointStore, repair: &Repair) -> Vec<String> 
 fn lost_shown(lost: &[Lost]) -> Vec<String> {
     let gone: Vec<_> = lost.iter().flat_map(|lost| lost.gone.clone()).collect();
     let taken: Vec<_> = lost.iter().flat_map(|lost| lost.taken_out.clone()).collect();
-    let undone: Vec<_> = lost.iter().flat_map(|lost| lost.undone.clone()).collect();
+    let undone: Vec<_> = lost.iter().flat_map(|lost| &lost.undone).map(|(_, file)| file.to_string()).collect();
     let mut lines = vec![format!(
         "{} of the destination are gone or changed. If you can, put them back instead:",
         count(gone.len() as u64, "committed file")

@@ -84,7 +84,8 @@ fn r130_a_forgotten_file_is_done_again_and_its_doubled_rows_were_announced() {
     let extra = scene.committed().values().sum::<u64>() - before.values().sum::<u64>();
     assert!(extra > 0 && extra <= 16, "{extra} rows are there twice");
     scene.run(&[]).nothing();
-    assert_eq!(ended(&scene, "forget", &["nowhere", "--yes"]).json()["done"], false);
+    let typo = ended(&scene, "forget", &["nowhere", "--yes"]);
+    assert_eq!((typo.code(), &typo.json()["error"]["kind"]), (2, &"Invalid".into()), "{}", typo.stderr);
 }
 
 #[test]
@@ -213,4 +214,37 @@ fn lost_output_and_damaged_objects_are_repaired() {
     let beyond = ended(&scene, "repair", &["--yes"]);
     assert_eq!((beyond.code(), &beyond.json()["error"]["kind"]), (1, &"Corrupt".into()), "{}", beyond.stderr);
     assert_eq!(super::output::files_below(&scene.store()), before);
+}
+
+/// Output that holds the rows of several files: what cannot be made again is not taken away without a word.
+#[test]
+fn rows_whose_source_is_gone_are_not_taken_away_by_a_neighbour() {
+    let mut scene = Scene::new();
+    scene.set("run.task_bytes", "\"100MiB\"");
+    scene.lake.put_singles("f", 6, 20);
+    scene.run(&[]).done();
+    fs::remove_file(scene.path("lake").join(first_file(&scene.path("lake"), 0))).unwrap();
+    let chosen = first_file(&scene.path("lake"), 0);
+    let refused = ended(&scene, "forget", &[&chosen, "--retract", "--yes"]);
+    assert_eq!(refused.code(), 5, "{}", refused.stderr);
+    assert!(refused.stderr.contains("--lose-rows"), "{}", refused.stderr);
+    assert!(!scene.committed().is_empty(), "nothing was taken out");
+    did(&scene, "forget", &[&chosen, "--retract", "--lose-rows"]);
+    scene.run(&[]).done();
+    let rows: u64 = scene.committed().values().sum();
+    assert!(rows > 0);
+    // Lost output of a task of several files is mended at the first try.
+    let (victim, _) = super::output::files_below(&scene.out()).swap_remove(0);
+    fs::remove_file(victim).unwrap();
+    let told = did(&scene, "repair", &[]);
+    assert_eq!(told["lost"][0]["undone"].as_array().unwrap().len(), 5, "{told:#}");
+    scene.run(&[]).done();
+    assert_eq!(scene.committed().values().sum::<u64>(), rows);
+}
+
+/// The name of file number `n` below a folder.
+fn first_file(folder: &std::path::Path, n: usize) -> String {
+    let mut names: Vec<_> = super::output::files_below(folder).into_iter().map(|(path, _)| path).collect();
+    names.sort();
+    names[n].strip_prefix(folder).unwrap().to_str().unwrap().to_owned()
 }
