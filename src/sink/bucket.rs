@@ -85,6 +85,16 @@ impl BucketSink {
         self.side_key("binding.json")
     }
 
+    /// Moves the object at `from` (`path` for people) beside the destination; not there is success.
+    async fn move_aside(&self, path: &str, from: &Path, name: &str) -> Result<()> {
+        let to = self.side_key(&format!("unfit/{name}-{}", AttemptNonce::random()))?;
+        match self.bucket.objects.copy(from, &to).await {
+            Ok(()) => self.delete(from).await.map_err(|e| self.unanswered(path, e)),
+            Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Err(error) => Err(self.unanswered(path, error)),
+        }
+    }
+
     /// Deletes exactly `key`; not there is success.
     async fn delete(&self, key: &Path) -> object_store::Result<()> {
         match self.bucket.objects.delete(key).await {
@@ -235,6 +245,22 @@ impl Sink for BucketSink {
         }
     }
 
+    async fn lost_binding(&self) -> Result<bool> {
+        match self.read_binding(&self.binding_key()?).await {
+            Ok(bound) => Ok(bound.is_none()),
+            Err(error) if error.kind() == ErrorKind::Corrupt => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn bind_again(&self, store: StoreId) -> Result<()> {
+        if self.lost_binding().await? {
+            self.move_aside("binding.json", &self.binding_key()?, "binding.json").await?;
+            self.bind(store).await?;
+        }
+        Ok(())
+    }
+
     async fn fitness(&self, file: &OutputFile) -> Result<Fitness> {
         Ok(match self.size_of(&file.path()).await? {
             Some(size) if size == file.size => Fitness::Fit,
@@ -247,13 +273,7 @@ impl Sink for BucketSink {
 
     async fn take_out(&self, files: &[OutputFile]) -> Result<()> {
         for file in files {
-            let (path, from) = (file.path(), self.key(&file.path())?);
-            let to = self.side_key(&format!("unfit/{}-{}", file.name, AttemptNonce::random()))?;
-            match self.bucket.objects.copy(&from, &to).await {
-                Ok(()) => self.delete(&from).await.map_err(|e| self.unanswered(&path, e))?,
-                Err(object_store::Error::NotFound { .. }) => {}
-                Err(error) => return Err(self.unanswered(&path, error)),
-            }
+            self.move_aside(&file.path(), &self.key(&file.path())?, &file.name).await?;
         }
         Ok(())
     }

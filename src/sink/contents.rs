@@ -48,6 +48,7 @@ impl Seen<'_> {
                 return Err(self
                     .refuse("the destination lost its binding: it is not the directory this store committed to".into())
                     .way(format!("restore {} from a copy", self.binding))
+                    .way("if it is that directory: lakemark repair JOB makes the binding again")
                     .way("fill another destination from the start, with another `store`"));
             }
             _ => {}

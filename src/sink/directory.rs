@@ -197,6 +197,22 @@ impl DirectorySink {
         }
     }
 
+    fn lost_binding_now(&self) -> Result<bool> {
+        match self.read_binding() {
+            Ok(bound) => Ok(bound.is_none()),
+            Err(error) if error.kind() == ErrorKind::Corrupt => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn bind_again_now(&self, store: StoreId) -> Result<()> {
+        if self.lost_binding_now()? {
+            self.move_aside(&self.binding_path(), "binding.json")?;
+            self.bind_now(store)?;
+        }
+        Ok(())
+    }
+
     fn fitness_now(&self, file: &OutputFile) -> Result<Fitness> {
         for path in [self.staged().join(&file.name), self.path.join(file.path())] {
             match size_of(&path)? {
@@ -374,6 +390,14 @@ impl Sink for DirectorySink {
         self.blocking(move |sink| sink.bind_now(store)).await?;
         reach("open.after_binding");
         Ok(())
+    }
+
+    async fn lost_binding(&self) -> Result<bool> {
+        self.blocking(|sink| sink.lost_binding_now()).await
+    }
+
+    async fn bind_again(&self, store: StoreId) -> Result<()> {
+        self.blocking(move |sink| sink.bind_again_now(store)).await
     }
 
     async fn fitness(&self, file: &OutputFile) -> Result<Fitness> {

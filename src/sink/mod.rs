@@ -52,6 +52,13 @@ pub trait Sink: Debug + Send + Sync {
     /// Records in the destination that it belongs to `store`. Done again, it is a no-op.
     async fn bind(&self, store: StoreId) -> Result<()>;
 
+    /// Whether the record in the destination of whom it belongs to is lost or damaged.
+    async fn lost_binding(&self) -> Result<bool>;
+
+    /// Makes a lost or damaged record of that anew, for `store`. A damaged one is kept beside the destination; one that is
+    /// sound is left alone.
+    async fn bind_again(&self, store: StoreId) -> Result<()>;
+
     /// What became of one output file of a seal.
     async fn fitness(&self, file: &OutputFile) -> Result<Fitness>;
 

@@ -90,6 +90,14 @@ impl Sink for GivingUp<'_> {
         self.0.bind(store).await
     }
 
+    async fn lost_binding(&self) -> Result<bool> {
+        self.0.lost_binding().await
+    }
+
+    async fn bind_again(&self, store: StoreId) -> Result<()> {
+        self.0.bind_again(store).await
+    }
+
     async fn fitness(&self, file: &OutputFile) -> Result<Fitness> {
         self.0.fitness(file).await
     }

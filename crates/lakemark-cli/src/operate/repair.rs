@@ -13,12 +13,14 @@ struct Repaired {
     #[serde(flatten)]
     objects: Repair,
     lost: Vec<Lost>,
+    /// Whether the destination's record of whom it belongs to was lost or damaged.
+    binding: bool,
 }
 
 pub(crate) async fn repair(args: &RepairArgs, output: &OutputArgs) -> Ended {
     let config = config::load(&args.job).map_err(Failure::usage)?;
     let store = job::store(&config)?;
-    let mut told = Repaired { objects: store.repair_plan().await?, lost: Vec::new() };
+    let mut told = Repaired { objects: store.repair_plan().await?, lost: Vec::new(), binding: false };
     let mut done = false;
     if !told.objects.is_empty() {
         let shown = objects_shown(&store, &told.objects);
@@ -46,6 +48,17 @@ pub(crate) async fn repair(args: &RepairArgs, output: &OutputArgs) -> Ended {
             }
             let lost = &told.lost;
             under_an_epoch(&store, &config, &args.change, async |run| run.withdraw_lost(lost, &*sink).await).await?;
+            done = true;
+        }
+        // All that was committed is there: it is the destination of this store.
+        told.binding = view.expected().is_some_and(|expected| expected.last_commit > 0) && sink.lost_binding().await?;
+        if let (true, Some(store_id)) = (told.binding, view.store_id()) {
+            let shown = format!("makes the binding of {} to this store again", sink.root());
+            if !confirmed(&args.change, output, &[shown])? {
+                tell("repair", &store, output, done, &told);
+                return Ok(Outcome::Nothing);
+            }
+            sink.bind_again(store_id).await?;
             done = true;
         }
     }

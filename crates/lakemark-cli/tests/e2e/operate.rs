@@ -248,3 +248,27 @@ fn first_file(folder: &std::path::Path, n: usize) -> String {
     names.sort();
     names[n].strip_prefix(folder).unwrap().to_str().unwrap().to_owned()
 }
+
+#[rstest]
+#[case::damaged(Some("torn"))]
+#[case::gone(None)]
+fn a_lost_binding_is_made_again_when_all_that_was_committed_is_there(#[case] text: Option<&str>) {
+    let scene = Scene::small();
+    scene.run(&[]).done();
+    let binding = scene.path("out.lakemark/binding.json");
+    match text {
+        Some(text) => fs::write(&binding, text).unwrap(),
+        None => fs::remove_file(&binding).unwrap(),
+    }
+    let refused = scene.run(&[]);
+    assert!(refused.code != 0 && refused.stderr.contains("lakemark repair"), "{refused}");
+    assert_eq!(did(&scene, "repair", &[])["binding"], true);
+    scene.run(&[]).nothing();
+    scene.assert_exact();
+    // A destination of another store is never taken.
+    let other = Scene::small();
+    other.run(&[]).done();
+    fs::copy(other.path("out.lakemark/binding.json"), &binding).unwrap();
+    assert_eq!(ended(&scene, "repair", &["--yes"]).json()["done"], false);
+    scene.run(&[]).error(5, "Refused", &["belongs to store"]);
+}
