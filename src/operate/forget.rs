@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::{changed, check_sink};
+use super::{changed, check_bound};
 use crate::error::{Error, Result};
 use crate::identity::{CheckpointId, Epoch, FileVersion};
 use crate::run::{Change, Run};
@@ -16,10 +16,8 @@ use crate::store::{Decision, Event, ForgottenFile, Head, Live, LiveVersion, Outp
 /// Which file versions a person means. What none of its parts chooses stays.
 #[derive(Debug, Clone, Default)]
 pub struct Selection {
-    /// Only of this source.
-    pub source: Option<String>,
-    /// These raw paths, relative to their sources' roots.
-    pub paths: Vec<String>,
+    /// These raw paths, relative to their sources' roots; of the named source, or of all.
+    pub paths: Vec<(Option<String>, String)>,
     /// Paths that match.
     pub globs: Vec<Pattern>,
     /// Files of which something was done in this epoch.
@@ -108,7 +106,7 @@ impl ForgetPlan {
         found.share(live);
         let known =
             |path: &String| found.files.keys().any(|(_, known)| known == path) || found.kept_paths.contains(path);
-        let unknown = selection.paths.iter().filter(|path| !known(path)).cloned().collect();
+        let unknown = selection.paths.iter().map(|(_, path)| path).filter(|path| !known(path)).cloned().collect();
         let retracted = retracted(live, &found.withdrawn);
         Ok(Self {
             retracted_outputs: retracted.iter().map(OutputFile::path).collect(),
@@ -142,10 +140,11 @@ impl Selection {
 
     fn chooses_one(&self, source: &str, file: &FileVersion, mut of: impl Iterator<Item = CheckpointId>) -> bool {
         let path = &*file.path;
-        let by_path =
-            self.paths.iter().any(|chosen| chosen == path) || self.globs.iter().any(|glob| glob.matches(path));
-        let by_epoch = self.epoch.is_some_and(|epoch| of.any(|id| id.epoch == epoch));
-        self.source.as_deref().is_none_or(|only| only == source) && (by_path || by_epoch)
+        let is_named =
+            |(of, chosen): &(Option<String>, String)| chosen == path && of.as_deref().is_none_or(|of| of == source);
+        self.paths.iter().any(is_named)
+            || self.globs.iter().any(|glob| glob.matches(path))
+            || self.epoch.is_some_and(|epoch| of.any(|id| id.epoch == epoch))
     }
 }
 
@@ -268,16 +267,17 @@ impl Run {
             let now = ForgetPlan::in_state(head, live, plan.selection.clone())?;
             if now.is_same(plan) { Ok(()) } else { Err(changed(self.store())) }
         };
-        let retracted = self
+        let (manifest, retracted) = self
             .with_live(|head, live| {
                 check(head, live)?;
-                check_sink(self.store(), &head.manifest, sink)?;
-                Ok::<_, Error>(retracted(live, &plan.withdrawn))
+                Ok::<_, Error>((head.manifest.clone(), retracted(live, &plan.withdrawn)))
             })
             .await?;
         match sink {
             _ if retracted.is_empty() => {}
             Some(sink) => {
+                check_bound(self.store(), &manifest, sink).await?;
+                check_there(&retracted, sink).await?;
                 self.worker().guard().await?;
                 sink.take_out(&retracted).await?;
             }
@@ -291,6 +291,27 @@ impl Run {
         })
         .await
     }
+}
+
+/// What is to be taken out is there, or was taken out by a retraction that was stopped: an absent file is not a retracted
+/// one.
+async fn check_there(retracted: &[OutputFile], sink: &dyn Sink) -> Result<()> {
+    let out: BTreeSet<String> = sink.leftovers().await?.into_iter().map(|leftover| leftover.path).collect();
+    for output in retracted {
+        let aside = format!("unfit/{}-", output.name);
+        let was_taken = out.range(aside.clone()..).next().is_some_and(|path| path.starts_with(&aside));
+        if !was_taken && sink.visible_size(output).await? != Some(output.size) {
+            return Err(Error::refused(format!(
+                "the committed file `{}` is not there as it was written",
+                output.path()
+            ))
+            .at(sink.binding().root)
+            .safe("nothing was changed")
+            .way("see that the destination is the right one, and mounted")
+            .way("if its work is lost: lakemark repair JOB, then forget"));
+        }
+    }
+    Ok(())
 }
 
 impl ForgetPlan {

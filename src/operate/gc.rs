@@ -7,7 +7,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use object_store::ObjectMeta;
 use serde::Serialize;
 
-use super::{changed, check_sink, no_store};
+use super::{changed, check_bound, no_store};
 use crate::error::Result;
 use crate::identity::{AttemptNonce, CheckpointId, Epoch, ManifestVersion, StoreId};
 use crate::run::{Change, Run};
@@ -67,7 +67,9 @@ impl ObjectCheckpointStore {
         for _ in 0..5 {
             let view = self.read().await?;
             let Some(head) = &view.head else { return Err(no_store(self)) };
-            check_sink(self, &head.manifest, sink)?;
+            if let Some(sink) = sink {
+                check_bound(self, &head.manifest, sink).await?;
+            }
             let retained = self.manifests().await?;
             let mut objects = self.medium.list_objects("").await?;
             objects.extend(self.medium.list_objects(ObjectName::UNFINISHED).await?);

@@ -58,3 +58,20 @@ fn check_sink(store: &ObjectCheckpointStore, manifest: &Manifest, sink: Option<&
             .way("give the destination that the store belongs to")),
     }
 }
+
+/// As [`check_sink`], and what is there says that it belongs to the store, too: another directory at its place, or one that
+/// is not mounted, is not changed.
+async fn check_bound(store: &ObjectCheckpointStore, manifest: &Manifest, sink: &dyn Sink) -> Result<()> {
+    check_sink(store, manifest, Some(sink))?;
+    let refused = |what: String| {
+        Error::refused(what).at(sink.binding().root).safe("nothing was changed in the store or the destination")
+    };
+    match sink.bound_to().await? {
+        Some(bound) if bound == manifest.store => Ok(()),
+        Some(bound) => Err(refused(format!("the destination belongs to store {bound}, which is not the one given"))
+            .way("give the destination that the store belongs to")),
+        None if manifest.commits.last == 0 => Ok(()),
+        None => Err(refused("the destination lost its binding: is it mounted?".into())
+            .way("if it is the right one: lakemark repair JOB makes the binding again")),
+    }
+}

@@ -10,11 +10,11 @@ use object_store::path::Path;
 use serde::Serialize;
 
 use super::forget::blessed_over;
-use super::{check_sink, no_store};
+use super::{check_bound, check_sink, no_store};
 use crate::error::{Error, ErrorKind, Result};
 use crate::identity::{AttemptNonce, CheckpointId, FileVersion, ManifestVersion};
 use crate::run::{Change, Run, Wait};
-use crate::sink::{Fitness, Sink};
+use crate::sink::Sink;
 use crate::store::commit_object::{self, CommitMember};
 use crate::store::envelope::digest;
 use crate::store::medium::Created;
@@ -184,12 +184,27 @@ impl ObjectCheckpointStore {
     /// Committed work whose output is no longer in `sink` as it was written.
     ///
     /// # Errors
-    /// As [`read`](Self::read) and [`Sink::fitness`]; [`Refused`](ErrorKind::Refused) when `sink` is not the store's.
-    pub async fn lost_output(&self, sink: &dyn Sink) -> Result<Vec<Lost>> {
+    /// As [`read`](Self::read); [`Refused`](ErrorKind::Refused) when `sink` is not the store's, or holds none of several
+    /// committed files, unless `all`: a destination that is not mounted has not lost its files.
+    pub async fn lost_output(&self, sink: &dyn Sink, all: bool) -> Result<Vec<Lost>> {
         let view = self.read().await?;
         let Some(head) = &view.head else { return Err(no_store(self)) };
         check_sink(self, &head.manifest, Some(sink))?;
-        lost_output(head, &view.live, sink).await
+        // A binding that is lost or damaged is made again once nothing else is missing; another store's is not touched.
+        if matches!(sink.bound_to().await, Ok(Some(_))) {
+            check_bound(self, &head.manifest, sink).await?;
+        }
+        let lost = lost_output(head, &view.live, sink).await?;
+        let committed = view.expected().map_or(0, |expected| expected.committed.len());
+        let gone: usize = lost.iter().map(|lost| lost.gone.len()).sum();
+        if committed > 1 && gone == committed && !all {
+            return Err(Error::refused(format!("none of the {committed} committed files is in the destination"))
+                .at(sink.binding().root)
+                .safe("nothing was changed")
+                .way("see that the destination is the right one, and mounted")
+                .way("do all of the work again: lakemark repair JOB --all-lost"));
+        }
+        Ok(lost)
     }
 }
 
@@ -199,8 +214,9 @@ async fn lost_output(head: &Head, live: &Live, sink: &dyn Sink) -> Result<Vec<Lo
     for row in live.committed_checkpoints().filter(|row| row.commit != open) {
         let (mut gone, mut there) = (Vec::new(), Vec::new());
         for output in &row.outputs {
-            let fit = sink.fitness(&without_upload(output)).await? == Fitness::Fit;
-            if fit { &mut there } else { &mut gone }.push(output.path());
+            // A file of that name in staging is not what readers see.
+            let is_there = sink.visible_size(output).await? == Some(output.size);
+            if is_there { &mut there } else { &mut gone }.push(output.path());
         }
         if !gone.is_empty() {
             let covered = live.files_of(row.id).map(|(source, version)| (source.to_owned(), version.file.clone()));
@@ -213,11 +229,6 @@ async fn lost_output(head: &Head, live: &Live, sink: &dyn Sink) -> Result<Vec<Lo
         }
     }
     Ok(lost)
-}
-
-/// A committed file is an object by now; its upload says nothing any more.
-fn without_upload(output: &OutputFile) -> OutputFile {
-    OutputFile { upload: None, ..output.clone() }
 }
 
 impl Run {

@@ -245,20 +245,24 @@ impl Sink for BucketSink {
         }
     }
 
-    async fn lost_binding(&self) -> Result<bool> {
-        match self.read_binding(&self.binding_key()?).await {
-            Ok(bound) => Ok(bound.is_none()),
-            Err(error) if error.kind() == ErrorKind::Corrupt => Ok(true),
-            Err(error) => Err(error),
-        }
+    async fn bound_to(&self) -> Result<Option<StoreId>> {
+        self.read_binding(&self.binding_key()?).await
     }
 
     async fn bind_again(&self, store: StoreId) -> Result<()> {
-        if self.lost_binding().await? {
-            self.move_aside("binding.json", &self.binding_key()?, "binding.json").await?;
-            self.bind(store).await?;
+        match self.bound_to().await {
+            Ok(Some(_)) => return Ok(()),
+            Ok(None) => {}
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                self.move_aside("binding.json", &self.binding_key()?, "binding.json").await?;
+            }
+            Err(error) => return Err(error),
         }
-        Ok(())
+        self.bind(store).await
+    }
+
+    async fn visible_size(&self, file: &OutputFile) -> Result<Option<u64>> {
+        self.size_of(&file.path()).await
     }
 
     async fn fitness(&self, file: &OutputFile) -> Result<Fitness> {

@@ -197,20 +197,16 @@ impl DirectorySink {
         }
     }
 
-    fn lost_binding_now(&self) -> Result<bool> {
-        match self.read_binding() {
-            Ok(bound) => Ok(bound.is_none()),
-            Err(error) if error.kind() == ErrorKind::Corrupt => Ok(true),
-            Err(error) => Err(error),
-        }
-    }
-
     fn bind_again_now(&self, store: StoreId) -> Result<()> {
-        if self.lost_binding_now()? {
-            self.move_aside(&self.binding_path(), "binding.json")?;
-            self.bind_now(store)?;
+        match self.read_binding() {
+            Ok(Some(_)) => return Ok(()),
+            Ok(None) => {}
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                self.move_aside(&self.binding_path(), "binding.json")?;
+            }
+            Err(error) => return Err(error),
         }
-        Ok(())
+        self.bind_now(store)
     }
 
     fn fitness_now(&self, file: &OutputFile) -> Result<Fitness> {
@@ -392,8 +388,13 @@ impl Sink for DirectorySink {
         Ok(())
     }
 
-    async fn lost_binding(&self) -> Result<bool> {
-        self.blocking(|sink| sink.lost_binding_now()).await
+    async fn bound_to(&self) -> Result<Option<StoreId>> {
+        self.blocking(|sink| Ok(sink.read_binding()?.map(|bound| bound.store))).await
+    }
+
+    async fn visible_size(&self, file: &OutputFile) -> Result<Option<u64>> {
+        let path = file.path();
+        self.blocking(move |sink| size_of(&sink.path.join(path))).await
     }
 
     async fn bind_again(&self, store: StoreId) -> Result<()> {

@@ -52,12 +52,18 @@ pub trait Sink: Debug + Send + Sync {
     /// Records in the destination that it belongs to `store`. Done again, it is a no-op.
     async fn bind(&self, store: StoreId) -> Result<()>;
 
-    /// Whether the record in the destination of whom it belongs to is lost or damaged.
-    async fn lost_binding(&self) -> Result<bool>;
+    /// The store that the destination says it belongs to; `None`: it does not say.
+    ///
+    /// # Errors
+    /// [`Corrupt`](crate::ErrorKind::Corrupt) when its record of that is damaged.
+    async fn bound_to(&self) -> Result<Option<StoreId>>;
 
     /// Makes a lost or damaged record of that anew, for `store`. A damaged one is kept beside the destination; one that is
     /// sound is left alone.
     async fn bind_again(&self, store: StoreId) -> Result<()>;
+
+    /// The size of an output file where readers see it; `None` when it is not there.
+    async fn visible_size(&self, file: &OutputFile) -> Result<Option<u64>>;
 
     /// What became of one output file of a seal.
     async fn fitness(&self, file: &OutputFile) -> Result<Fitness>;

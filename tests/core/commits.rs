@@ -52,8 +52,12 @@ impl<S: Sink> Sink for DyingSink<S> {
         self.0.bind(store).await
     }
 
-    async fn lost_binding(&self) -> Result<bool> {
-        self.0.lost_binding().await
+    async fn bound_to(&self) -> Result<Option<StoreId>> {
+        self.0.bound_to().await
+    }
+
+    async fn visible_size(&self, file: &OutputFile) -> Result<Option<u64>> {
+        self.0.visible_size(file).await
     }
 
     async fn bind_again(&self, store: StoreId) -> Result<()> {

@@ -50,7 +50,7 @@ async fn write(folder: &Path) {
     run.update_files(SOURCE, vec![FileUpdate { recorded, now, unsettled: true }]).await.unwrap();
     run.close().await.unwrap();
 
-    let selection = Selection { paths: vec!["forgotten".into()], ..Selection::default() };
+    let selection = Selection { paths: vec![(None, "forgotten".into())], ..Selection::default() };
     let plan = ForgetPlan::of(&store.read().await.unwrap(), selection).unwrap();
     let run = store.operate(Wait::Takeover, Lease::default()).await.unwrap();
     run.forget(&plan, None).await.unwrap();

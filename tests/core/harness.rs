@@ -292,8 +292,8 @@ async fn collect(store: &ObjectCheckpointStore, objects: &dyn ObjectStore, sink:
             // Their nonces are in a manifest that is kept.
             "segments" | "commits" => text.contains(&format!("{:?}", nonce.unwrap())),
             "epochs" => rest.starts_with(&epoch.to_string()),
-            // For an hour: it may be of a process that is probing now.
-            "probes" => true,
+            // For an hour: it may be of a process that is probing now; and for ever: a person looks at it.
+            "probes" | "quarantine" => true,
             _ => false,
         };
         assert!(needed, "{name} is dead");

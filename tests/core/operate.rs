@@ -21,7 +21,8 @@ async fn operator(site: &Site) -> lakemark::Run {
 }
 
 fn paths(paths: &[&str]) -> Selection {
-    Selection { paths: paths.iter().map(ToString::to_string).collect(), ..Selection::default() }
+    let paths = paths.iter().map(|path| (None, path.to_string())).collect();
+    Selection { paths, ..Selection::default() }
 }
 
 /// A site with each of `paths` done and committed.
@@ -373,7 +374,7 @@ async fn committed_output_that_is_lost_is_repaired_by_doing_its_work_again(#[cas
     let expected = crate::harness::expected(&site.store()).await;
     let refused = site.sink().check(expected.as_ref()).await.unwrap_err();
     assert!(refused.to_string().contains("lakemark repair"), "{refused}");
-    let lost = site.store().lost_output(&site.sink()).await.unwrap();
+    let lost = site.store().lost_output(&site.sink(), false).await.unwrap();
     assert_eq!((lost.len(), lost[0].gone.len(), lost[0].taken_out.len()), (1, 1, 0));
     let undone: Vec<_> = lost[0].undone.iter().map(|(_, file)| &*file.path).collect();
     assert_eq!(undone, [text.strip_prefix("result of ").unwrap()]);
@@ -381,7 +382,7 @@ async fn committed_output_that_is_lost_is_repaired_by_doing_its_work_again(#[cas
     run.withdraw_lost(&lost, &site.sink()).await.unwrap();
     run.close().await.unwrap();
     site.sink().check(site.store().read().await.unwrap().expected().as_ref()).await.unwrap();
-    assert!(site.store().lost_output(&site.sink()).await.unwrap().is_empty());
+    assert!(site.store().lost_output(&site.sink(), false).await.unwrap().is_empty());
     let run = site.begin().await;
     work_left(&run, &site.sink(), &["a", "b", "c"]).await.unwrap();
     run.commit(Some(&site.sink())).await.unwrap();
@@ -455,12 +456,65 @@ async fn a_blessing_over_kept_rows_goes_with_them(#[case] retract: bool) {
         assert_eq!(plan.files.iter().filter(|file| file.dropped).count(), 2, "{plan:?}");
     } else {
         fs::remove_file(fs::read_dir(site.at("out")).unwrap().next().unwrap().unwrap().path()).unwrap();
-        let lost = site.store().lost_output(&site.sink()).await.unwrap();
+        let lost = site.store().lost_output(&site.sink(), false).await.unwrap();
         assert_eq!(lost[0].undone.len(), 6);
         let run = operator(&site).await;
         run.withdraw_lost(&lost, &site.sink()).await.unwrap();
         run.close().await.unwrap();
     }
     assert!(seen_done(&site.store()).await.is_empty(), "none of its rows is there");
+    collect_garbage(&site.store(), &site.objects(), &site.sink()).await;
+}
+
+/// A destination that is not mounted, or another one at its place, has lost nothing and is not changed.
+#[tokio::test]
+async fn a_destination_that_is_not_there_is_not_taken_for_one_that_lost_its_files() {
+    let site = committed(&["a", "b"]).await;
+    fs::rename(site.at("out"), site.at("away")).unwrap();
+    let lost = site.store().lost_output(&site.sink(), false).await.unwrap_err();
+    assert!(lost.to_string().contains("--all-lost"), "{lost}");
+    let plan =
+        ForgetPlan::of(&site.store().read().await.unwrap(), Selection { retract: true, ..paths(&["a"]) }).unwrap();
+    let run = operator(&site).await;
+    let error = run.forget(&plan, Some(&site.sink())).await.unwrap_err();
+    assert!(error.what().contains("is not there as it was written"), "{error}");
+    fs::rename(site.at("out.lakemark/binding.json"), site.at("binding.json")).unwrap();
+    for refused in [
+        run.forget(&plan, Some(&site.sink())).await.unwrap_err(),
+        run.collect(Some(&site.sink()), Duration::ZERO).await.unwrap_err(),
+    ] {
+        assert!(refused.what().contains("lost its binding"), "{refused}");
+    }
+    fs::rename(site.at("binding.json"), site.at("out.lakemark/binding.json")).unwrap();
+    fs::rename(site.at("away"), site.at("out")).unwrap();
+    run.forget(&plan, Some(&site.sink())).await.unwrap();
+    run.close().await.unwrap();
+    assert_eq!((site.visible(), seen_done(&site.store()).await), (results(&["b"]), vec!["b".to_owned()]));
+    // What is in staging under a committed name does not hide that the file is gone.
+    let file = fs::read_dir(site.at("out/d=1")).unwrap().next().unwrap().unwrap();
+    fs::rename(file.path(), site.staged().join(file.file_name())).unwrap();
+    assert_eq!(site.store().lost_output(&site.sink(), true).await.unwrap().len(), 1);
+}
+
+/// Going back by a manifest, an intent whose files are visible in part: they are found there.
+#[tokio::test]
+async fn files_that_a_lost_intent_made_visible_are_found_by_their_commit() {
+    let site = Site::quick();
+    let run = site.begin().await;
+    work_left(&run, &site.sink(), &["a", "b"]).await.unwrap();
+    run.commit(Some(&DyingSink(site.sink(), Dies::After(1)))).await.unwrap_err();
+    drop(run);
+    let version = newest(&site.store()).await.version;
+    let manifest = site.at("store").join(lakemark::store::ObjectName::Manifest(version).to_string());
+    fs::write(manifest, "torn").unwrap();
+    let repair = site.store().repair_plan().await.unwrap();
+    site.store().repair(&repair, Wait::Takeover).await.unwrap();
+    let view = site.store().read().await.unwrap();
+    assert_eq!((view.live.pending().count(), site.visible().len()), (2, 1));
+    site.sink().check(view.expected().as_ref()).await.unwrap();
+    let run = site.begin().await;
+    run.commit(Some(&site.sink())).await.unwrap();
+    run.close().await.unwrap();
+    assert_eq!(site.visible(), results(&["a", "b"]));
     collect_garbage(&site.store(), &site.objects(), &site.sink()).await;
 }

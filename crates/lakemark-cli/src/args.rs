@@ -206,6 +206,9 @@ pub(crate) struct RebaseArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct RepairArgs {
+    /// Go on also if none of the committed files is in the destination
+    #[arg(long)]
+    pub(crate) all_lost: bool,
     /// Go on also if that takes rows away whose source is gone
     #[arg(long)]
     pub(crate) lose_rows: bool,

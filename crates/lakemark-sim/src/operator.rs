@@ -115,7 +115,7 @@ async fn forget(site: &Site, wait: Wait, which: u64) -> Result<()> {
     let mut paths: Vec<&str> = view.live.files(SOURCE).map(|(path, _)| path).collect();
     paths.sort_unstable();
     let Some(path) = paths.get(which as usize % paths.len().max(1)) else { return Ok(()) };
-    let selection = Selection { paths: vec![(*path).to_owned()], ..Selection::default() };
+    let selection = Selection { paths: vec![(None, (*path).to_owned())], ..Selection::default() };
     let plan = match ForgetPlan::of(&view, selection) {
         // It is in a commit that is not finished.
         Err(error) if error.kind() == ErrorKind::Refused => return Ok(()),

@@ -24,7 +24,6 @@ pub(crate) async fn forget(args: &ForgetArgs, output: &OutputArgs) -> Ended {
         globs: patterns(&args.glob)?,
         epoch: args.epoch.map(Epoch),
         retract: args.retract,
-        ..Selection::default()
     };
     let plan = ForgetPlan::of(&view, selection)?;
     if plan.is_empty() {
@@ -39,9 +38,11 @@ pub(crate) async fn forget(args: &ForgetArgs, output: &OutputArgs) -> Ended {
         ));
     }
     // What was chosen is what the person wants gone; what goes with it is not.
-    let others = plan.files.iter().filter(|file| !file.chosen).map(|file| (&*file.source, &file.file));
-    check_lost_rows(args.lose_rows, &without_source(&config, others).await?)?;
-    if !confirmed(&args.change, output, &shown(&plan))? {
+    let of = |chosen: bool| plan.files.iter().filter(move |file| file.chosen == chosen);
+    let pair = |file: &'_ lakemark::Forgotten| (file.source.clone(), file.file.clone());
+    check_lost_rows(args.lose_rows, &without_source(&config, of(false).map(pair)).await?)?;
+    let gone = without_source(&config, of(true).map(pair)).await?;
+    if !confirmed(&args.change, output, &shown(&plan, &gone))? {
         tell("forget", &store, output, false, &plan);
         return Ok(Outcome::Nothing);
     }
@@ -58,27 +59,30 @@ pub(crate) async fn forget(args: &ForgetArgs, output: &OutputArgs) -> Ended {
     Ok(Outcome::Done)
 }
 
-/// The path as the store knows it: it can be given relative to a source's root, or whole.
-fn known_path(view: &View, path: &str) -> String {
+/// The path as the store knows it: relative to the root of any source, or whole, and then of the source it lies in.
+fn known_path(view: &View, path: &str) -> (Option<String>, String) {
     if view.live.sources().any(|source| !view.live.versions(source, path).is_empty()) {
-        return path.to_owned();
+        return (None, path.to_owned());
     }
     let sources = view.head.iter().flat_map(|head| &head.manifest.sources);
-    let relative = sources.filter_map(|(source, settings)| Some((source, relative_to(&settings.root, path)?)));
-    let mut known = relative.filter(|(source, relative)| !view.live.versions(source, relative).is_empty());
-    known.next().map_or_else(|| path.to_owned(), |(_, relative)| relative)
+    let mut inside = sources.filter_map(|(source, settings)| Some((source, relative_to(&settings.root, path)?)));
+    inside.next().map_or_else(|| (None, path.to_owned()), |(source, relative)| (Some(source.clone()), relative))
 }
 
-fn shown(plan: &ForgetPlan) -> Vec<String> {
+fn shown(plan: &ForgetPlan, gone: &[String]) -> Vec<String> {
     let (chosen, others): (Vec<_>, Vec<_>) = plan.files.iter().partition(|file| file.chosen);
     let mut lines = Vec::new();
     if !chosen.is_empty() {
         lines.push(format!("makes {} undone:", count(chosen.len() as u64, "file")));
-        lines.extend(some(chosen.iter().map(|file| file.file.to_string())));
+        lines.extend(some(chosen.iter().map(|file| format!("{}: {}", file.source, file.file))));
+    }
+    if !gone.is_empty() {
+        lines.push("of these the source has no longer, so that they will not be done again:".to_owned());
+        lines.extend(some(gone.iter().cloned()));
     }
     if !others.is_empty() {
         lines.push(format!("and with them {}, whose rows are in the same output:", count(others.len() as u64, "file")));
-        lines.extend(some(others.iter().map(|file| file.file.to_string())));
+        lines.extend(some(others.iter().map(|file| format!("{}: {}", file.source, file.file))));
     }
     if !plan.retracted_outputs.is_empty() {
         let files = count(plan.retracted_outputs.len() as u64, "committed file");

@@ -78,24 +78,24 @@ fn confirmed(change: &ChangeArgs, output: &OutputArgs, shown: &[String]) -> Resu
 }
 
 /// Which of `undone` the job's sources do not have any more as they were: their rows cannot be done again.
-async fn without_source<'a>(
+async fn without_source(
     config: &JobConfig,
-    undone: impl Iterator<Item = (&'a str, &'a FileVersion)>,
+    undone: impl Iterator<Item = (String, FileVersion)>,
 ) -> Result<Vec<String>> {
-    let mut by_source: BTreeMap<&str, Vec<&FileVersion>> = BTreeMap::new();
+    let mut by_source: BTreeMap<String, Vec<FileVersion>> = BTreeMap::new();
     for (source, file) in undone {
         by_source.entry(source).or_default().push(file);
     }
     let mut gone = Vec::new();
     for source in config.tracked() {
-        let Some(files) = by_source.get(source.name.as_str()) else { continue };
+        let Some(files) = by_source.get(&source.name) else { continue };
         let lake = Lake::connect(&source.url, &source.storage_options).await?;
         let listing = lake.list().await?;
         let is_there = |file: &FileVersion| {
             let at = listing.files.binary_search_by(|listed| listed.path.cmp(&file.path));
             at.is_ok_and(|at| listing.files[at].is_same(file))
         };
-        gone.extend(files.iter().filter(|file| !is_there(file)).map(|file| file.to_string()));
+        gone.extend(files.iter().filter(|file| !is_there(file)).map(ToString::to_string));
     }
     Ok(gone)
 }

@@ -37,10 +37,10 @@ pub(crate) async fn repair(args: &RepairArgs, output: &OutputArgs) -> Ended {
         None => None,
     };
     if let Some(sink) = sink {
-        told.lost = store.lost_output(&*sink).await?;
+        told.lost = store.lost_output(&*sink, args.all_lost).await?;
         if !told.lost.is_empty() {
             let torn = told.lost.iter().filter(|lost| !lost.taken_out.is_empty()).flat_map(|lost| &lost.undone);
-            let gone = without_source(&config, torn.map(|(source, file)| (source.as_str(), file))).await?;
+            let gone = without_source(&config, torn.cloned()).await?;
             check_lost_rows(args.lose_rows, &gone)?;
             if !confirmed(&args.change, output, &lost_shown(&told.lost))? {
                 tell("repair", &store, output, done, &told);
@@ -51,7 +51,8 @@ pub(crate) async fn repair(args: &RepairArgs, output: &OutputArgs) -> Ended {
             done = true;
         }
         // All that was committed is there: it is the destination of this store.
-        told.binding = view.expected().is_some_and(|expected| expected.last_commit > 0) && sink.lost_binding().await?;
+        told.binding = view.expected().is_some_and(|expected| expected.last_commit > 0)
+            && !matches!(sink.bound_to().await, Ok(Some(_)));
         if let (true, Some(store_id)) = (told.binding, view.store_id()) {
             let shown = format!("makes the binding of {} to this store again", sink.root());
             if !confirmed(&args.change, output, &[shown])? {

@@ -269,6 +269,30 @@ fn a_lost_binding_is_made_again_when_all_that_was_committed_is_there(#[case] tex
     let other = Scene::small();
     other.run(&[]).done();
     fs::copy(other.path("out.lakemark/binding.json"), &binding).unwrap();
-    assert_eq!(ended(&scene, "repair", &["--yes"]).json()["done"], false);
+    for verb in ["repair", "gc"] {
+        let refused = ended(&scene, verb, &["--yes"]);
+        assert_eq!((refused.code(), &refused.json()["error"]["kind"]), (5, &"Refused".into()), "{}", refused.stderr);
+    }
     scene.run(&[]).error(5, "Refused", &["belongs to store"]);
+}
+
+/// A disk that is not mounted: what is not there is not lost.
+#[test]
+fn a_destination_that_is_not_mounted_is_not_repaired_by_doing_everything_again() {
+    let scene = Scene::small();
+    scene.run(&[]).done();
+    fs::rename(scene.out(), scene.path("away")).unwrap();
+    fs::create_dir(scene.out()).unwrap();
+    for (verb, args) in [("repair", &[][..]), ("forget", &["big.parquet", "--retract"])] {
+        let refused = ended(&scene, verb, &[args, &["--yes"]].concat());
+        assert_eq!(refused.code(), 5, "{verb}: {}", refused.stderr);
+    }
+    fs::remove_dir(scene.out()).unwrap();
+    fs::rename(scene.path("away"), scene.out()).unwrap();
+    scene.run(&[]).nothing();
+    scene.assert_exact();
+    fs::remove_dir_all(scene.out()).unwrap();
+    did(&scene, "repair", &["--all-lost"]);
+    scene.run(&[]).done();
+    scene.assert_exact();
 }
