@@ -49,7 +49,7 @@ pub struct Expected {
     pub last_commit: u64,
     /// Files of the commits that are done: each is there.
     pub committed: Vec<OutputFile>,
-    /// Files of the open intent, and those that wait for one: each may be there.
+    /// Files of the open intent: each may be there.
     pub open: Vec<OutputFile>,
 }
 
@@ -71,8 +71,6 @@ impl View {
             let files = if Some(n) == open { &mut expected.open } else { &mut expected.committed };
             files.push(output.clone());
         }
-        // Visible already when the store went back by a manifest, an intent: their commit finds them there.
-        expected.open.extend(self.live.pending().flat_map(|row| row.outputs.iter().cloned()));
         Some(expected)
     }
 

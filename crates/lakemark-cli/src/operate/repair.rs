@@ -1,6 +1,6 @@
 //! `lakemark repair`.
 
-use lakemark::{Lost, ObjectCheckpointStore, Repair};
+use lakemark::{Lost, ObjectCheckpointStore, OutputSink, Repair, Result};
 use lakemark_datafusion::Outcome;
 use serde::Serialize;
 
@@ -15,12 +15,14 @@ struct Repaired {
     lost: Vec<Lost>,
     /// Whether the destination's record of whom it belongs to was lost or damaged.
     binding: bool,
+    /// Whether what waited for a commit was committed, since a part of it was in the destination already.
+    committed: bool,
 }
 
 pub(crate) async fn repair(args: &RepairArgs, output: &OutputArgs) -> Ended {
     let config = config::load(&args.job).map_err(Failure::usage)?;
     let store = job::store(&config)?;
-    let mut told = Repaired { objects: store.repair_plan().await?, lost: Vec::new(), binding: false };
+    let mut told = Repaired { objects: store.repair_plan().await?, lost: Vec::new(), binding: false, committed: false };
     let mut done = false;
     if !told.objects.is_empty() {
         let shown = objects_shown(&store, &told.objects);
@@ -40,9 +42,10 @@ pub(crate) async fn repair(args: &RepairArgs, output: &OutputArgs) -> Ended {
         told.lost = store.lost_output(&*sink, args.all_lost).await?;
         if !told.lost.is_empty() {
             let torn = told.lost.iter().filter(|lost| !lost.taken_out.is_empty()).flat_map(|lost| &lost.undone);
-            let gone = without_source(&config, torn.cloned()).await?;
-            check_lost_rows(args.lose_rows, &gone)?;
-            if !confirmed(&args.change, output, &lost_shown(&told.lost))? {
+            check_lost_rows(args.lose_rows, &without_source(&config, torn.cloned()).await?)?;
+            let all = told.lost.iter().flat_map(|lost| lost.undone.clone());
+            let gone = without_source(&config, all).await?;
+            if !confirmed(&args.change, output, &lost_shown(&told.lost, &gone))? {
                 tell("repair", &store, output, done, &told);
                 return Ok(Outcome::Nothing);
             }
@@ -62,12 +65,35 @@ pub(crate) async fn repair(args: &RepairArgs, output: &OutputArgs) -> Ended {
             sink.bind_again(store_id).await?;
             done = true;
         }
+        told.committed = lost_an_intent(&store, &*sink).await?;
+        if told.committed {
+            let shown =
+                "commits what waits for it: a part is in the destination already, its intent was lost".to_owned();
+            if !confirmed(&args.change, output, &[shown])? {
+                tell("repair", &store, output, done, &told);
+                return Ok(Outcome::Nothing);
+            }
+            under_an_epoch(&store, &config, &args.change, async |run| run.commit(Some(&*sink)).await).await?;
+            done = true;
+        }
     }
     if !output.quiet {
         eprintln!("{}", if done { "repaired; the next run does again what was undone" } else { "nothing is damaged" });
     }
     tell("repair", &store, output, done, &told);
     Ok(if done { Outcome::Done } else { Outcome::Nothing })
+}
+
+/// Whether the only strange files in the destination are of checkpoints that wait for a commit.
+async fn lost_an_intent(store: &ObjectCheckpointStore, sink: &dyn OutputSink) -> Result<bool> {
+    let view = store.read().await?;
+    let Some(strict) = view.expected() else { return Ok(false) };
+    if strict.last_commit == 0 && sink.bound_to().await?.is_none() || sink.check(Some(&strict)).await.is_ok() {
+        return Ok(false);
+    }
+    let mut lenient = strict;
+    lenient.open.extend(view.live.pending().flat_map(|row| row.outputs.iter().cloned()));
+    Ok(sink.check(Some(&lenient)).await.is_ok())
 }
 
 fn objects_shown(store: &ObjectCheckpointStore, repair: &Repair) -> Vec<String> {
@@ -91,7 +117,7 @@ fn objects_shown(store: &ObjectCheckpointStore, repair: &Repair) -> Vec<String> 
     lines
 }
 
-fn lost_shown(lost: &[Lost]) -> Vec<String> {
+fn lost_shown(lost: &[Lost], without_source: &[String]) -> Vec<String> {
     let gone: Vec<_> = lost.iter().flat_map(|lost| lost.gone.clone()).collect();
     let taken: Vec<_> = lost.iter().flat_map(|lost| lost.taken_out.clone()).collect();
     let undone: Vec<_> = lost.iter().flat_map(|lost| &lost.undone).map(|(_, file)| file.to_string()).collect();
@@ -107,5 +133,9 @@ fn lost_shown(lost: &[Lost]) -> Vec<String> {
     }
     lines.push(format!("makes {} undone, to be done again:", count(undone.len() as u64, "source file")));
     lines.extend(some(undone.into_iter()));
+    if !without_source.is_empty() {
+        lines.push("of these the source has no longer, so that they will not be done again:".to_owned());
+        lines.extend(some(without_source.iter().cloned()));
+    }
     lines
 }

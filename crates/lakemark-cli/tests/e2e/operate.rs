@@ -296,3 +296,24 @@ fn a_destination_that_is_not_mounted_is_not_repaired_by_doing_everything_again()
     scene.run(&[]).done();
     scene.assert_exact();
 }
+
+/// The manifest of an intent is damaged after a part of its files is visible.
+#[rstest]
+#[case::damaged(false)]
+#[case::gone(true)]
+fn a_damaged_intent_is_decided_again(#[case] gone: bool) {
+    let scene = Scene::small();
+    scene.crash_at("rename.after", 3);
+    let manifests = super::output::files_below(&scene.store().join("manifests"));
+    let (newest, _) = manifests.iter().max().unwrap();
+    if gone {
+        fs::remove_file(newest).unwrap()
+    } else {
+        fs::write(newest, "torn").unwrap()
+    }
+    assert_ne!(scene.run(&[]).code, 0);
+    let told = did(&scene, "repair", &[]);
+    assert_eq!((told["back_to"].is_u64(), &told["committed"]), (!gone, &true.into()), "{told:#}");
+    scene.run(&[]).nothing();
+    scene.assert_exact_for_all();
+}
