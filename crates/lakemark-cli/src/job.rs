@@ -1,11 +1,13 @@
 //! A job's configuration as lakemark's and DataFusion's own objects.
 
+use std::sync::Arc;
+
 use datafusion::dataframe::DataFrame;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use lakemark::{
-    BeginOptions, BucketSink, DirectorySink, Error, ErrorKind, Lease, ObjectCheckpointStore, ParquetOptions, Result,
-    Root, SourcePolicy, TaskSizing, Wait,
+    BucketSink, DirectorySink, Error, ErrorKind, Lease, ObjectCheckpointStore, OutputSink, ParquetOptions, Result,
+    Root, SourcePolicy, StorageOptions, TaskSizing, Wait,
 };
 use lakemark_datafusion::{Checkpoints, LakemarkExt, Options, Output, SourceSpec, from_datafusion, read_lookup};
 use parquet::basic::{BrotliLevel, Compression as Codec, GzipLevel, ZstdLevel};
@@ -60,9 +62,17 @@ fn context(config: &JobConfig) -> Result<SessionContext> {
     Ok(SessionContext::new_with_config_rt(session, runtime))
 }
 
+/// What the flags say to do about another holder.
+pub(crate) fn wait(takeover: bool, no_wait: bool) -> Wait {
+    match (takeover, no_wait) {
+        (true, _) => Wait::Takeover,
+        (false, true) => Wait::No,
+        (false, false) => Wait::default(),
+    }
+}
+
 fn options(config: &JobConfig, args: &RunArgs) -> Options {
     let run = &config.run;
-    let BeginOptions { wait, .. } = BeginOptions::default();
     Options {
         concurrency: run.concurrency.get(),
         sizing: TaskSizing { bytes: run.task_bytes.0, rows: run.task_rows },
@@ -70,11 +80,7 @@ fn options(config: &JobConfig, args: &RunArgs) -> Options {
         retries: run.retries,
         task_timeout: run.task_timeout,
         grace: run.grace,
-        wait: match (args.takeover, args.no_wait) {
-            (true, _) => Wait::Takeover,
-            (false, true) => Wait::No,
-            (false, false) => wait,
-        },
+        wait: wait(args.takeover, args.no_wait),
         lease: Lease { beat: run.beat, lease: run.lease },
     }
 }
@@ -129,12 +135,16 @@ pub(crate) fn output(config: &JobConfig) -> Result<Option<Output>> {
         target_file_size: sink.target_file_size.map(|size| size.0),
         partition_by: sink.partition_by.clone(),
     };
-    let output = if Root::parse(url)?.is_local() {
-        Output::parquet(DirectorySink::open("parquet", url)?)
-    } else {
-        Output::parquet(BucketSink::connect("parquet", url, &sink.storage_options)?)
-    };
+    let output = Output { sink: self::sink("parquet", url, &sink.storage_options)?, options: Arc::default() };
     Ok(Some(output.with_options(options)))
+}
+
+/// The directory at `url`, on a disk or on an object store.
+pub(crate) fn sink(kind: &str, url: &str, options: &StorageOptions) -> Result<Arc<dyn OutputSink>> {
+    if Root::parse(url)?.is_local() {
+        return Ok(Arc::new(DirectorySink::open(kind, url)?));
+    }
+    Ok(Arc::new(BucketSink::connect(kind, url, options)?))
 }
 
 /// A lookup is read into memory on the driver, so that its size is known and it can be broadcast.

@@ -1,6 +1,6 @@
 //! `lakemark forget`.
 
-use lakemark::{Epoch, Error, ForgetPlan, Selection, View};
+use lakemark::{Epoch, Error, ForgetPlan, Forgotten, Selection, View};
 use lakemark_datafusion::Outcome;
 
 use super::{check_lost_rows, confirmed, count, patterns, sink_of, some, tell, under_an_epoch, without_source};
@@ -38,11 +38,14 @@ pub(crate) async fn forget(args: &ForgetArgs, output: &OutputArgs) -> Ended {
         ));
     }
     // What was chosen is what the person wants gone; what goes with it is not.
-    let of = |chosen: bool| plan.files.iter().filter(move |file| file.chosen == chosen);
-    let pair = |file: &'_ lakemark::Forgotten| (file.source.clone(), file.file.clone());
-    check_lost_rows(args.lose_rows, &without_source(&config, of(false).map(pair)).await?)?;
-    let gone = without_source(&config, of(true).map(pair)).await?;
-    if !confirmed(&args.change, output, &shown(&plan, &gone))? {
+    let pair = |file: &Forgotten| (file.source.clone(), file.file.clone());
+    let without = without_source(&config, plan.files.iter().map(pair)).await?;
+    let gone = |chosen: bool| -> Vec<String> {
+        let files = plan.files.iter().filter(|file| file.chosen == chosen && without.contains(&pair(file)));
+        files.map(|file| file.file.to_string()).collect()
+    };
+    check_lost_rows(args.lose_rows, &gone(false))?;
+    if !confirmed(&args.change, output, &shown(&plan, &gone(true)))? {
         tell("forget", &store, output, false, &plan);
         return Ok(Outcome::Nothing);
     }

@@ -6,15 +6,12 @@ mod gc;
 mod rebase;
 mod repair;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::io::{BufRead, IsTerminal, Write};
 use std::sync::Arc;
 
 use lakemark::store::Manifest;
-use lakemark::{
-    BucketSink, DirectorySink, Error, FileVersion, Lake, Lease, ObjectCheckpointStore, OutputSink, Pattern, Result,
-    Run, Wait,
-};
+use lakemark::{Error, FileVersion, Lake, Lease, ObjectCheckpointStore, OutputSink, Pattern, Result, Run, Wait};
 use serde::Serialize;
 
 use crate::args::{ChangeArgs, OutputArgs};
@@ -77,25 +74,27 @@ fn confirmed(change: &ChangeArgs, output: &OutputArgs, shown: &[String]) -> Resu
     Ok(yes)
 }
 
-/// Which of `undone` the job's sources do not have any more as they were: their rows cannot be done again.
+/// Which of `undone` the job's sources do not have any more as they were: their rows cannot be done again. Each source is
+/// listed once.
 async fn without_source(
     config: &JobConfig,
     undone: impl Iterator<Item = (String, FileVersion)>,
-) -> Result<Vec<String>> {
+) -> Result<HashSet<(String, FileVersion)>> {
     let mut by_source: BTreeMap<String, Vec<FileVersion>> = BTreeMap::new();
     for (source, file) in undone {
         by_source.entry(source).or_default().push(file);
     }
-    let mut gone = Vec::new();
+    let mut gone = HashSet::new();
     for source in config.tracked() {
-        let Some(files) = by_source.get(&source.name) else { continue };
+        let Some(files) = by_source.remove(&source.name) else { continue };
         let lake = Lake::connect(&source.url, &source.storage_options).await?;
         let listing = lake.list().await?;
         let is_there = |file: &FileVersion| {
             let at = listing.files.binary_search_by(|listed| listed.path.cmp(&file.path));
             at.is_ok_and(|at| listing.files[at].is_same(file))
         };
-        gone.extend(files.iter().filter(|file| !is_there(file)).map(ToString::to_string));
+        let lost = files.into_iter().filter(|file| !is_there(file));
+        gone.extend(lost.map(|file| (source.name.clone(), file)));
     }
     Ok(gone)
 }
@@ -127,11 +126,7 @@ fn some(all: impl ExactSizeIterator<Item = String>) -> Vec<String> {
 }
 
 fn wait(change: &ChangeArgs) -> Wait {
-    match (change.takeover, change.no_wait) {
-        (true, _) => Wait::Takeover,
-        (false, true) => Wait::No,
-        (false, false) => Wait::Lease,
-    }
+    job::wait(change.takeover, change.no_wait)
 }
 
 /// Wins an epoch for a verb, does it, and closes the epoch.
@@ -154,11 +149,7 @@ fn sink_of(config: &JobConfig, manifest: &Manifest) -> Result<Option<Arc<dyn Out
         return Ok(Some(output.sink));
     }
     let Some(binding) = &manifest.sink else { return Ok(None) };
-    let url = binding.root.to_string();
-    if binding.root.is_local() {
-        return Ok(Some(Arc::new(DirectorySink::open(&binding.kind, &url)?)));
-    }
-    Ok(Some(Arc::new(BucketSink::connect(&binding.kind, &url, &config.sink.storage_options)?)))
+    job::sink(&binding.kind, &binding.root.to_string(), &config.sink.storage_options).map(Some)
 }
 
 fn patterns(globs: &[String]) -> Result<Vec<Pattern>, Failure> {

@@ -41,11 +41,13 @@ pub(crate) async fn repair(args: &RepairArgs, output: &OutputArgs) -> Ended {
     if let Some(sink) = sink {
         told.lost = store.lost_output(&*sink, args.all_lost).await?;
         if !told.lost.is_empty() {
-            let torn = told.lost.iter().filter(|lost| !lost.taken_out.is_empty()).flat_map(|lost| &lost.undone);
-            check_lost_rows(args.lose_rows, &without_source(&config, torn.cloned()).await?)?;
-            let all = told.lost.iter().flat_map(|lost| lost.undone.clone());
-            let gone = without_source(&config, all).await?;
-            if !confirmed(&args.change, output, &lost_shown(&told.lost, &gone))? {
+            let without = without_source(&config, told.lost.iter().flat_map(|lost| lost.undone.clone())).await?;
+            let gone = |of: &dyn Fn(&Lost) -> bool| -> Vec<String> {
+                let undone = told.lost.iter().filter(|lost| of(lost)).flat_map(|lost| &lost.undone);
+                undone.filter(|file| without.contains(file)).map(|(_, file)| file.to_string()).collect()
+            };
+            check_lost_rows(args.lose_rows, &gone(&|lost| !lost.taken_out.is_empty()))?;
+            if !confirmed(&args.change, output, &lost_shown(&told.lost, &gone(&|_| true)))? {
                 tell("repair", &store, output, done, &told);
                 return Ok(Outcome::Nothing);
             }
