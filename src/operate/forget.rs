@@ -195,6 +195,14 @@ impl Found {
                 }
                 self.withdrawn.insert(*id);
                 self.kept_paths.insert(forgotten.file.path.to_string());
+                self.add(Forgotten {
+                    source: source.to_owned(),
+                    file: forgotten.file.clone(),
+                    chosen: true,
+                    dropped: false,
+                    committed_atoms: 0,
+                    kept: Vec::new(),
+                });
             }
         }
         Ok(())
@@ -212,6 +220,9 @@ impl Found {
         };
         for (source, file) in blessed_over(live, &self.withdrawn) {
             self.add(other(&source, &file, true));
+        }
+        for (source, file) in kept_in(live, &self.withdrawn) {
+            self.add(other(&source, &file, false));
         }
         for (source, version) in versions(live) {
             if version.parts.iter().any(|(id, _)| self.withdrawn.contains(id)) {
@@ -244,6 +255,16 @@ pub(super) fn blessed_over(live: &Live, gone: &BTreeSet<CheckpointId>) -> Vec<(S
     found.sort_by(|a, b| (&a.0, &a.1.path).cmp(&(&b.0, &b.1.path)));
     found.dedup();
     found
+}
+
+/// Versions that were forgotten while their rows were in the output of `gone`, and that are not done again since: those
+/// rows are the only ones of them.
+pub(super) fn kept_in(live: &Live, gone: &BTreeSet<CheckpointId>) -> Vec<(String, FileVersion)> {
+    let is_done = |source: &str, file: &FileVersion| live.find(source, file).is_some_and(LiveVersion::is_complete);
+    let kept = live.kept_rows().filter(|(source, forgotten)| {
+        forgotten.kept.iter().any(|id| gone.contains(id)) && !is_done(source, &forgotten.file)
+    });
+    kept.map(|(source, forgotten)| (source.to_owned(), forgotten.file.clone())).collect()
 }
 
 fn in_open_commit(file: &FileVersion, n: Option<u64>) -> Error {

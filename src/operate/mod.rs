@@ -52,10 +52,17 @@ fn check_sink(store: &ObjectCheckpointStore, manifest: &Manifest, sink: Option<&
     let Some(given) = sink.map(Sink::binding) else { return Ok(()) };
     match &manifest.sink {
         Some(recorded) if recorded.kind == given.kind && recorded.root == given.root => Ok(()),
-        _ => Err(Error::refused(format!("the store does not belong to {} {}", given.kind, given.root))
-            .at(store.root())
-            .safe("nothing was removed")
-            .way("give the destination that the store belongs to")),
+        recorded => {
+            let refused = Error::refused(format!("the store does not belong to {} {}", given.kind, given.root))
+                .at(store.root())
+                .safe("nothing was removed");
+            Err(match recorded {
+                Some(recorded) => refused
+                    .way(format!("give the destination that the store belongs to: {} {}", recorded.kind, recorded.root))
+                    .way("if that was moved, whole: lakemark rebase JOB"),
+                None => refused.way("give the store without a destination: it has none"),
+            })
+        }
     }
 }
 

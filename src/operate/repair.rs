@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use object_store::path::Path;
 use serde::Serialize;
 
-use super::forget::blessed_over;
+use super::forget::{blessed_over, kept_in};
 use super::{check_bound, check_sink, no_store};
 use crate::error::{Error, ErrorKind, Result};
 use crate::identity::{AttemptNonce, CheckpointId, FileVersion, ManifestVersion};
@@ -220,8 +220,9 @@ async fn lost_output(head: &Head, live: &Live, sink: &dyn Sink) -> Result<Vec<Lo
         }
         if !gone.is_empty() {
             let covered = live.files_of(row.id).map(|(source, version)| (source.to_owned(), version.file.clone()));
-            let dropped = blessed_over(live, &BTreeSet::from([row.id]));
-            let mut undone: Vec<_> = covered.chain(dropped.iter().cloned()).collect();
+            let of = BTreeSet::from([row.id]);
+            let dropped = blessed_over(live, &of);
+            let mut undone: Vec<_> = covered.chain(dropped.iter().cloned()).chain(kept_in(live, &of)).collect();
             undone.sort_by(|a, b| (&a.0, &a.1.path).cmp(&(&b.0, &b.1.path)));
             undone.dedup();
             let outputs = row.outputs.clone();

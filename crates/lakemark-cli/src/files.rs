@@ -73,7 +73,7 @@ fn select(rows: &RecordBatch, args: &FilesArgs, pattern: Option<&Pattern>) -> Re
     let (paths, states) = (text(rows, "path")?, text(rows, "state")?);
     let keep: BooleanArray = (0..rows.num_rows())
         .map(|row| {
-            let pending = !args.pending || states.value(row) != "done";
+            let pending = !args.pending || states.value(row) == "partly done";
             Some(pending && !args.failed && pattern.is_none_or(|pattern| pattern.matches(paths.value(row))))
         })
         .collect();
@@ -114,7 +114,7 @@ fn documents(rows: &RecordBatch) -> Result<Vec<Value>> {
         None => Value::Null,
         Some(text) => match schema.field_with_name(name).map(|field| field.data_type().is_numeric()) {
             Ok(true) => text.parse::<u64>().map_or(Value::String(text), Value::from),
-            _ if name == "committed" => Value::Bool(text == "true"),
+            _ if matches!(name, "committed" | "blessed") => Value::Bool(text == "true"),
             _ => Value::String(text),
         },
     };

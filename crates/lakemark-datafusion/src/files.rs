@@ -12,6 +12,7 @@ use datafusion::datasource::MemTable;
 use datafusion::error::{DataFusionError, Result as DfResult};
 use datafusion::logical_expr::Expr;
 use datafusion::prelude::SessionContext;
+use lakemark::store::Decision;
 use lakemark::{Error, LiveVersion, ObjectCheckpointStore, Result, StorageOptions, View};
 
 use crate::errors::to_datafusion;
@@ -24,11 +25,12 @@ use crate::errors::to_datafusion;
 /// | `size` | uint64 | bytes |
 /// | `etag` | text | if any |
 /// | `mtime` | timestamp | if any, as it was listed |
-/// | `state` | text | `done` or `partly done` |
+/// | `state` | text | `done`; `partly done`; `superseded`: not whole, and a later version of the path was worked on |
 /// | `row_groups`, `rows` | uint64 | of the file; 0 for formats without them |
 /// | `atoms` | uint64 | that are done |
 /// | `left` | text | row groups (and rows in them) that are not done |
 /// | `committed` | boolean | whether all of what is done is in a commit |
+/// | `blessed` | boolean | whether a person recorded it as done |
 /// | `epoch` | uint64 | of the last checkpoint |
 /// | `sealed_at` | timestamp | of the last checkpoint |
 /// | `outputs` | uint64 | output files of its checkpoints, which can hold other files' rows too |
@@ -55,6 +57,19 @@ pub fn files_batch(view: &View) -> Result<RecordBatch> {
         rows
     };
     let last = |v: &LiveVersion| checkpoints(v).into_iter().max_by_key(|row| row.id).map(|row| (row.id, row.sealed_at));
+    // Of several versions of a path, one that is not whole and not the last that was worked on is not finished by any run.
+    let state = |(source, path, v): &(&str, &str, &LiveVersion)| {
+        let later = |other: &&LiveVersion| last(other).map(|(id, _)| id) > last(v).map(|(id, _)| id);
+        Some(match v.is_complete() {
+            true => "done",
+            false if known[&(*source, *path)].iter().any(later) => "superseded",
+            false => "partly done",
+        })
+    };
+    let is_blessed = |v: &LiveVersion| {
+        let rows = checkpoints(v);
+        !rows.is_empty() && rows.iter().all(|row| row.decision == Decision::Blessed)
+    };
     let left = |v: &LiveVersion| (!v.is_complete()).then(|| v.coverage.missing(&v.evidence).to_string());
     let mtimes = rows.iter().map(|(_, _, v)| v.file.mtime);
     let sealed = rows.iter().map(|(_, _, v)| last(v).map(|(_, at)| at));
@@ -65,12 +80,13 @@ pub fn files_batch(view: &View) -> Result<RecordBatch> {
         ("size", number(&|v| v.file.size), false),
         ("etag", text(&|v| v.file.etag.as_ref().map(ToString::to_string)), true),
         ("mtime", Arc::new(mtimes.collect::<TimestampNanosecondArray>().with_timezone("UTC")), true),
-        ("state", text(&|v| Some(if v.is_complete() { "done" } else { "partly done" }.to_owned())), false),
+        ("state", Arc::new(rows.iter().map(state).collect::<StringArray>()), false),
         ("row_groups", number(&|v| v.evidence.row_groups()), false),
         ("rows", number(&|v| v.evidence.rows()), false),
         ("atoms", number(&|v| v.coverage.touched_atoms(v.evidence.row_groups())), false),
         ("left", text(&left), true),
         ("committed", Arc::new(committed.collect::<BooleanArray>()), false),
+        ("blessed", Arc::new(rows.iter().map(|(_, _, v)| Some(is_blessed(v))).collect::<BooleanArray>()), false),
         ("epoch", number(&|v| last(v).map_or(0, |(id, _)| id.epoch.0)), false),
         ("sealed_at", Arc::new(sealed.collect::<TimestampMillisecondArray>().with_timezone("UTC")), true),
         ("outputs", number(&|v| checkpoints(v).iter().map(|row| row.outputs.len() as u64).sum()), false),

@@ -2,6 +2,7 @@
 
 use lakemark::{Epoch, Error, ForgetPlan, Forgotten, Selection, View};
 use lakemark_datafusion::Outcome;
+use serde::Serialize;
 
 use super::{check_lost_rows, confirmed, count, patterns, sink_of, some, tell, under_an_epoch, without_source};
 use crate::args::{ForgetArgs, OutputArgs};
@@ -39,26 +40,27 @@ pub(crate) async fn forget(args: &ForgetArgs, output: &OutputArgs) -> Ended {
     }
     // What was chosen is what the person wants gone; what goes with it is not.
     let pair = |file: &Forgotten| (file.source.clone(), file.file.clone());
-    let without = without_source(&config, plan.files.iter().map(pair)).await?;
-    let gone = |chosen: bool| -> Vec<String> {
-        let files = plan.files.iter().filter(|file| file.chosen == chosen && without.contains(&pair(file)));
-        files.map(|file| file.file.to_string()).collect()
-    };
-    check_lost_rows(args.lose_rows, &gone(false))?;
-    if !confirmed(&args.change, output, &shown(&plan, &gone(true)))? {
-        tell("forget", &store, output, false, &plan);
+    let Some(head) = &view.head else { return Ok(Outcome::Nothing) };
+    let without = without_source(&config, &head.manifest, plan.files.iter().map(pair)).await?;
+    let gone: Vec<&Forgotten> = plan.files.iter().filter(|file| without.contains(&pair(file))).collect();
+    let shared: Vec<String> = gone.iter().filter(|file| !file.chosen).map(|file| file.file.to_string()).collect();
+    check_lost_rows(args.lose_rows, &shared)?;
+    let without_source = gone.iter().map(|file| file.file.to_string()).collect();
+    let told = Forgetting { plan: &plan, without_source };
+    if !confirmed(&args.change, output, &told.shown())? {
+        tell("forget", &store, output, false, &told);
         return Ok(Outcome::Nothing);
     }
-    let sink = match &view.head {
-        Some(head) => sink_of(&config, &head.manifest)?,
-        None => None,
-    };
+    let sink = sink_of(&config, &head.manifest)?;
     let sink = sink.as_ref().map(|sink| &**sink as _);
     under_an_epoch(&store, &config, &args.change, async |run| run.forget(&plan, sink).await).await?;
     if !output.quiet {
-        eprintln!("forgotten; the next run does them again");
+        eprintln!(
+            "forgotten; {}",
+            if told.all_gone() { "none of it is done again" } else { "the next run does again what the source has" }
+        );
     }
-    tell("forget", &store, output, true, &plan);
+    tell("forget", &store, output, true, &told);
     Ok(Outcome::Done)
 }
 
@@ -72,41 +74,64 @@ fn known_path(view: &View, path: &str) -> (Option<String>, String) {
     inside.next().map_or_else(|| (None, path.to_owned()), |(source, relative)| (Some(source.clone()), relative))
 }
 
-fn shown(plan: &ForgetPlan, gone: &[String]) -> Vec<String> {
-    let (chosen, others): (Vec<_>, Vec<_>) = plan.files.iter().partition(|file| file.chosen);
-    let mut lines = Vec::new();
-    if !chosen.is_empty() {
-        lines.push(format!("makes {} undone:", count(chosen.len() as u64, "file")));
-        lines.extend(some(chosen.iter().map(|file| format!("{}: {}", file.source, file.file))));
+/// What is to be forgotten, beside what the sources have.
+#[derive(Serialize)]
+struct Forgetting<'a> {
+    #[serde(flatten)]
+    plan: &'a ForgetPlan,
+    /// Files of the plan that their source does not have any more as they were: they are not done again.
+    without_source: Vec<String>,
+}
+
+impl Forgetting<'_> {
+    fn all_gone(&self) -> bool {
+        self.without_source.len() == self.plan.files.len()
     }
-    if !gone.is_empty() {
-        lines.push("of these the source has no longer, so that they will not be done again:".to_owned());
-        lines.extend(some(gone.iter().cloned()));
-    }
-    if !others.is_empty() {
-        lines.push(format!("and with them {}, whose rows are in the same output:", count(others.len() as u64, "file")));
-        lines.extend(some(others.iter().map(|file| format!("{}: {}", file.source, file.file))));
-    }
-    if !plan.retracted_outputs.is_empty() {
-        let files = count(plan.retracted_outputs.len() as u64, "committed file");
-        lines.push(format!(
-            "takes {files} out of the destination; their {} are missing there until the next run:",
-            count(plan.retracted_rows, "row")
-        ));
-        lines.extend(some(plan.retracted_outputs.iter().cloned()));
-    }
-    if plan.doubled_rows > 0 {
-        lines.push(format!(
+
+    fn shown(&self) -> Vec<String> {
+        let (plan, gone) = (self.plan, &self.without_source);
+        let (chosen, others): (Vec<_>, Vec<_>) = plan.files.iter().partition(|file| file.chosen);
+        let mut lines = Vec::new();
+        if !chosen.is_empty() {
+            lines.push(format!("makes {} undone:", count(chosen.len() as u64, "file")));
+            lines.extend(some(chosen.iter().map(|file| format!("{}: {}", file.source, file.file))));
+        }
+        if !others.is_empty() {
+            lines.push(format!(
+                "and with them {}, whose rows are in the same output:",
+                count(others.len() as u64, "file")
+            ));
+            lines.extend(some(others.iter().map(|file| format!("{}: {}", file.source, file.file))));
+        }
+        if !gone.is_empty() {
+            let rows = if plan.retracted_outputs.is_empty() { "" } else { ", and their rows are gone for good" };
+            lines.push(format!(
+                "of these the source has no longer as they were, so that they are not done again{rows}:"
+            ));
+            lines.extend(some(gone.iter().cloned()));
+        }
+        if !plan.retracted_outputs.is_empty() {
+            let files = count(plan.retracted_outputs.len() as u64, "committed file");
+            lines.push(format!(
+                "takes {files} out of the destination; their {} are missing there {}:",
+                count(plan.retracted_rows, "row"),
+                if self.all_gone() { "from then on" } else { "until the next run" }
+            ));
+            lines.extend(some(plan.retracted_outputs.iter().cloned()));
+        }
+        if plan.doubled_rows > 0 {
+            lines.push(format!(
             "their rows stay in {} of the destination: what came of up to {} is there twice once they are done again \
              (--retract takes it out, now or later):",
             count(plan.doubled_outputs.len() as u64, "committed file"),
             count(plan.doubled_rows, "source row")
         ));
-        lines.extend(some(plan.doubled_outputs.iter().cloned()));
+            lines.extend(some(plan.doubled_outputs.iter().cloned()));
+        }
+        if !plan.unknown.is_empty() {
+            lines.push("nothing is done of:".to_owned());
+            lines.extend(some(plan.unknown.iter().cloned()));
+        }
+        lines
     }
-    if !plan.unknown.is_empty() {
-        lines.push("nothing is done of:".to_owned());
-        lines.extend(some(plan.unknown.iter().cloned()));
-    }
-    lines
 }

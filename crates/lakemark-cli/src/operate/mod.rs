@@ -11,7 +11,9 @@ use std::io::{BufRead, IsTerminal, Write};
 use std::sync::Arc;
 
 use lakemark::store::Manifest;
-use lakemark::{Error, FileVersion, Lake, Lease, ObjectCheckpointStore, OutputSink, Pattern, Result, Run, Wait};
+use lakemark::{
+    Error, FileVersion, Lake, Lease, ObjectCheckpointStore, OutputSink, Pattern, Result, Run, StorageOptions, Wait,
+};
 use serde::Serialize;
 
 use crate::args::{ChangeArgs, OutputArgs};
@@ -74,10 +76,11 @@ fn confirmed(change: &ChangeArgs, output: &OutputArgs, shown: &[String]) -> Resu
     Ok(yes)
 }
 
-/// Which of `undone` the job's sources do not have any more as they were: their rows cannot be done again. Each source is
-/// listed once.
+/// Which of `undone` the sources do not have any more as they were: their rows cannot be done again. Each source is listed
+/// once, where the job says, else where the store does.
 async fn without_source(
     config: &JobConfig,
+    manifest: &Manifest,
     undone: impl Iterator<Item = (String, FileVersion)>,
 ) -> Result<HashSet<(String, FileVersion)>> {
     let mut by_source: BTreeMap<String, Vec<FileVersion>> = BTreeMap::new();
@@ -85,16 +88,22 @@ async fn without_source(
         by_source.entry(source).or_default().push(file);
     }
     let mut gone = HashSet::new();
-    for source in config.tracked() {
-        let Some(files) = by_source.remove(&source.name) else { continue };
-        let lake = Lake::connect(&source.url, &source.storage_options).await?;
-        let listing = lake.list().await?;
+    for (name, files) in by_source {
+        let listing = match config.tracked().find(|source| source.name == name) {
+            Some(source) => Lake::connect(&source.url, &source.storage_options).await?.list().await?,
+            None => {
+                let Some(settings) = manifest.sources.get(&name) else { continue };
+                let listing =
+                    async { Lake::connect(&settings.root.to_string(), &StorageOptions::default()).await?.list().await };
+                listing.await.map_err(|e: Error| e.way("give the job file: it says how its sources are reached"))?
+            }
+        };
         let is_there = |file: &FileVersion| {
             let at = listing.files.binary_search_by(|listed| listed.path.cmp(&file.path));
             at.is_ok_and(|at| listing.files[at].is_same(file))
         };
         let lost = files.into_iter().filter(|file| !is_there(file));
-        gone.extend(lost.map(|file| (source.name.clone(), file)));
+        gone.extend(lost.map(|file| (name.clone(), file)));
     }
     Ok(gone)
 }

@@ -59,8 +59,12 @@ pub(crate) async fn rebase(args: &RebaseArgs, output: &OutputArgs) -> Ended {
     }
     if let (Some(root), Some(to)) = (&rebase.sink, &to) {
         // What was committed must be there: else it is not this destination that was moved.
-        to.sink.check(view.expected().as_ref()).await?;
         let from = manifest.sink.as_ref().map(|sink| sink.root.to_string()).unwrap_or_default();
+        to.sink.check(view.expected().as_ref()).await.map_err(|e| {
+            e.way(format!("if files were left behind: move them, and the folder {from}.lakemark, along with it")).way(
+                format!("if files are lost: move it back to {from}, lakemark repair JOB there, then move it again"),
+            )
+        })?;
         moves.push(Move { source: None, from, to: root.to_string(), files: None });
     }
     let told = Moves { moves };

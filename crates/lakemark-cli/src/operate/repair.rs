@@ -1,5 +1,7 @@
 //! `lakemark repair`.
 
+use std::collections::BTreeSet;
+
 use lakemark::{Lost, ObjectCheckpointStore, OutputSink, Repair, Result};
 use lakemark_datafusion::Outcome;
 use serde::Serialize;
@@ -34,17 +36,18 @@ pub(crate) async fn repair(args: &RepairArgs, output: &OutputArgs) -> Ended {
         done = true;
     }
     let view = store.read().await?;
-    let sink = match &view.head {
-        Some(head) => sink_of(&config, &head.manifest)?,
-        None => None,
-    };
-    if let Some(sink) = sink {
+    if let Some(head) = &view.head
+        && let Some(sink) = sink_of(&config, &head.manifest)?
+    {
         told.lost = store.lost_output(&*sink, args.all_lost).await?;
         if !told.lost.is_empty() {
-            let without = without_source(&config, told.lost.iter().flat_map(|lost| lost.undone.clone())).await?;
+            let without =
+                without_source(&config, &head.manifest, told.lost.iter().flat_map(|lost| lost.undone.clone())).await?;
             let gone = |of: &dyn Fn(&Lost) -> bool| -> Vec<String> {
                 let undone = told.lost.iter().filter(|lost| of(lost)).flat_map(|lost| &lost.undone);
-                undone.filter(|file| without.contains(file)).map(|(_, file)| file.to_string()).collect()
+                let gone: BTreeSet<String> =
+                    undone.filter(|file| without.contains(file)).map(|(_, file)| file.to_string()).collect();
+                gone.into_iter().collect()
             };
             check_lost_rows(args.lose_rows, &gone(&|lost| !lost.taken_out.is_empty()))?;
             if !confirmed(&args.change, output, &lost_shown(&told.lost, &gone(&|_| true)))? {
@@ -80,7 +83,15 @@ pub(crate) async fn repair(args: &RepairArgs, output: &OutputArgs) -> Ended {
         }
     }
     if !output.quiet {
-        eprintln!("{}", if done { "repaired; the next run does again what was undone" } else { "nothing is damaged" });
+        let undone = !told.lost.is_empty() || !told.objects.quarantined.is_empty();
+        eprintln!(
+            "{}",
+            match (done, undone) {
+                (true, true) => "repaired; the next run does again what was undone",
+                (true, false) => "repaired; nothing is undone",
+                _ => "nothing is damaged",
+            }
+        );
     }
     tell("repair", &store, output, done, &told);
     Ok(if done { Outcome::Done } else { Outcome::Nothing })
@@ -122,7 +133,9 @@ fn objects_shown(store: &ObjectCheckpointStore, repair: &Repair) -> Vec<String> 
 fn lost_shown(lost: &[Lost], without_source: &[String]) -> Vec<String> {
     let gone: Vec<_> = lost.iter().flat_map(|lost| lost.gone.clone()).collect();
     let taken: Vec<_> = lost.iter().flat_map(|lost| lost.taken_out.clone()).collect();
-    let undone: Vec<_> = lost.iter().flat_map(|lost| &lost.undone).map(|(_, file)| file.to_string()).collect();
+    // Several lost checkpoints can cover one file.
+    let undone: BTreeSet<_> =
+        lost.iter().flat_map(|lost| &lost.undone).map(|(source, file)| format!("{source}: {file}")).collect();
     let mut lines = vec![format!(
         "{} of the destination are gone or changed. If you can, put them back instead:",
         count(gone.len() as u64, "committed file")

@@ -242,6 +242,53 @@ fn rows_whose_source_is_gone_are_not_taken_away_by_a_neighbour() {
     assert_eq!(scene.committed().values().sum::<u64>(), rows);
 }
 
+/// The same question is asked whoever asks for the verb, and of files that were forgotten before: their only rows are in the
+/// output that would go.
+#[rstest]
+fn rows_that_cannot_be_made_again_are_asked_for_every_way(
+    #[values("forget", "repair")] verb: &str,
+    #[values(false, true)] by_store: bool,
+    #[values("none", "before", "after")] forgotten: &str,
+) {
+    let mut scene = Scene::new();
+    scene.set("run.task_bytes", "\"100MiB\"");
+    scene.set("transform.sql", "\"SELECT *, id % 3 AS part FROM docs\"").set("sink.partition_by", "[\"part\"]");
+    scene.lake.put_singles("f", 6, 20);
+    scene.run(&[]).done();
+    let (gone, chosen) = (first_file(&scene.path("lake"), 0), first_file(&scene.path("lake"), 1));
+    if forgotten == "before" {
+        did(&scene, "forget", &[&gone]);
+    }
+    fs::remove_file(scene.path("lake").join(&gone)).unwrap();
+    if forgotten == "after" {
+        did(&scene, "forget", &[&gone]);
+    }
+    let mut before = super::output::files_below(&scene.out());
+    if verb == "repair" {
+        assert!(before.len() > 1, "the task has output of its own that is not lost");
+        fs::remove_file(before.swap_remove(0).0).unwrap();
+    }
+    let job = scene.job().display().to_string();
+    let store = scene.store().display().to_string();
+    let what: Vec<&str> = if by_store { vec!["--store", &store] } else { vec![&job] };
+    let args = match verb {
+        "forget" => [&what[..], &[&chosen, "--retract"]].concat(),
+        _ => what,
+    };
+    let run = |more: &[&str]| super::process::run([&[verb, "--json", "--yes"], &args[..], more].concat());
+    let refused = run(&[]);
+    assert_eq!(refused.code(), 5, "{}", refused.stderr);
+    assert!(refused.stderr.contains("--lose-rows") && refused.stderr.contains(&gone), "{}", refused.stderr);
+    let mut after = super::output::files_below(&scene.out());
+    before.sort();
+    after.sort();
+    assert_eq!(after, before, "nothing was taken out");
+    let told = run(&["--lose-rows"]);
+    assert_eq!(told.code(), 0, "{}", told.stderr);
+    assert!(told.stderr.contains("not done again") || told.stderr.contains("not be done again"), "{}", told.stderr);
+    assert!(told.stderr.contains(&gone), "{}", told.stderr);
+}
+
 /// The name of file number `n` below a folder.
 fn first_file(folder: &std::path::Path, n: usize) -> String {
     let mut names: Vec<_> = super::output::files_below(folder).into_iter().map(|(path, _)| path).collect();
