@@ -55,7 +55,7 @@ pub use storage::{Bucket, StorageOptions};
 pub use store::{
     Binding, Checkpoint, CheckpointState, CheckpointStore, Counts, Expected, FileUpdate, Lease, Live, LiveVersion,
     MemoryCheckpointStore, ObjectCheckpointStore, OutputFile, Seal, SealKind, SealOutcome, SealedFile, SourceSettings,
-    StoreRequests, Upload, View, output_name,
+    StoreRequests, TableState, Upload, View, output_name,
 };
 
 /// What the guide shows compiles.

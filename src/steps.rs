@@ -27,6 +27,8 @@ pub const STEPS: &[&str] = &[
     "rename.before",
     "rename.after",
     "rename.synced",
+    "table.before",
+    "table.after",
     "done.before_manifest",
     "done.after_manifest",
     "close.before_segment",

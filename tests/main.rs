@@ -44,5 +44,7 @@ mod power_loss;
 mod pruning;
 #[path = "core/source_plan.rs"]
 mod source_plan;
+#[path = "core/tables.rs"]
+mod tables;
 #[path = "core/tasks.rs"]
 mod tasks;

@@ -73,12 +73,20 @@ async fn check_bound(store: &ObjectCheckpointStore, manifest: &Manifest, sink: &
     let refused = |what: String| {
         Error::refused(what).at(sink.binding().root).safe("nothing was changed in the store or the destination")
     };
-    match sink.bound_to().await? {
+    match sink.bound_to(manifest.store).await? {
         Some(bound) if bound == manifest.store => Ok(()),
         Some(bound) => Err(refused(format!("the destination belongs to store {bound}, which is not the one given"))
             .way("give the destination that the store belongs to")),
         None if manifest.commits.last == 0 => Ok(()),
+        // A format that forgets markers: the table itself tells.
+        None if !sink.keeps_files() && is_the_same(manifest, sink).await? => Ok(()),
         None => Err(refused("the destination lost its binding: is it mounted?".into())
             .way("if it is the right one: lakemark repair JOB makes the binding again")),
     }
+}
+
+/// Whether the table is the one that the store wrote to.
+async fn is_the_same(manifest: &Manifest, sink: &dyn Sink) -> Result<bool> {
+    let now = sink.table().await?;
+    Ok(manifest.table.as_ref().is_some_and(|left| now.is_some_and(|now| now.id == left.id)))
 }

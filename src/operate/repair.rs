@@ -191,7 +191,7 @@ impl ObjectCheckpointStore {
         let Some(head) = &view.head else { return Err(no_store(self)) };
         check_sink(self, &head.manifest, Some(sink))?;
         // A binding that is lost or damaged is made again once nothing else is missing; another store's is not touched.
-        if matches!(sink.bound_to().await, Ok(Some(_))) {
+        if matches!(sink.bound_to(head.manifest.store).await, Ok(Some(_))) {
             check_bound(self, &head.manifest, sink).await?;
         }
         let lost = lost_output(head, &view.live, sink).await?;
@@ -211,6 +211,9 @@ impl ObjectCheckpointStore {
 async fn lost_output(head: &Head, live: &Live, sink: &dyn Sink) -> Result<Vec<Lost>> {
     let open = head.manifest.commits.open.as_ref().map(|intent| intent.n);
     let mut lost = Vec::new();
+    if !sink.keeps_files() {
+        return Ok(lost);
+    }
     for row in live.committed_checkpoints().filter(|row| row.commit != open) {
         let (mut gone, mut there) = (Vec::new(), Vec::new());
         for output in &row.outputs {

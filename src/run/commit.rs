@@ -3,7 +3,7 @@
 use super::state::{Run, State};
 use crate::error::{Error, Result};
 use crate::identity::{AttemptNonce, CheckpointId};
-use crate::sink::{Fitness, Sink};
+use crate::sink::{Fitness, Intent, Settled, Sink};
 use crate::steps::reach;
 use crate::store::commit_object::{self, CommitMember};
 use crate::store::envelope::digest;
@@ -11,7 +11,7 @@ use crate::store::invariants;
 use crate::store::medium::Created;
 use crate::store::segment::Event;
 use crate::store::transition::{Gone, SegmentChange, Transition};
-use crate::store::{Binding, OpenIntent, OutputFile};
+use crate::store::{Binding, OpenIntent, OutputFile, TableState};
 
 /// A commit that is visible.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,7 +67,7 @@ impl Run {
         }
         // What the caller had made visible in a sink of its own is not looked for in this one.
         let sink = if Self::is_callers(state) { None } else { sink };
-        self.publish(state, sink).await.map(Some)
+        self.publish(state, sink, true).await.map(Some)
     }
 
     /// Finishes an open intent, then commits everything that is sealed and in no commit: intent, sink, done.
@@ -85,12 +85,19 @@ impl Run {
             // Durable with the intent; without one, on its own.
             self.advance(&mut state, withdraw).await?;
         }
-        let ids: Vec<CheckpointId> = state.live.pending().map(|row| row.id).collect();
-        if !ids.is_empty() {
-            self.decide_commit(&mut state, ids, None).await?;
-            committed.push(self.publish(&mut state, sink).await?);
+        // Again after one that was given up: what is fit of it goes with the next number.
+        loop {
+            let ids: Vec<CheckpointId> = state.live.pending().map(|row| row.id).collect();
+            if ids.is_empty() {
+                return Ok(committed);
+            }
+            let base = match sink {
+                Some(sink) => sink.table().await?,
+                None => None,
+            };
+            self.decide_commit(&mut state, ids, None, base).await?;
+            committed.push(self.publish(&mut state, sink, false).await?);
         }
-        Ok(committed)
     }
 
     /// Whether the open intent is of a commit into the caller's own sink.
@@ -126,7 +133,7 @@ impl Run {
                     .safe("nothing was marked")
                     .way("finish it first: Run::commit with the destination"));
             }
-            self.publish(&mut state, None).await?;
+            self.publish(&mut state, None, true).await?;
         }
         let known = |id: &&CheckpointId| {
             state.live.checkpoint(**id).is_some_and(|row| row.is_pending() || row.commit.is_some())
@@ -143,8 +150,8 @@ impl Run {
         if fresh.is_empty() {
             return Ok(state.head.manifest.commits.last);
         }
-        self.decide_commit(&mut state, fresh.clone(), Some(fresh)).await?;
-        Ok(self.publish(&mut state, None).await?.n)
+        self.decide_commit(&mut state, fresh.clone(), Some(fresh), None).await?;
+        Ok(self.publish(&mut state, None, false).await?.n)
     }
 
     /// Checks the staged files of checkpoints sealed in earlier epochs; those whose files are gone are undone, with the
@@ -177,6 +184,7 @@ impl Run {
         state: &mut State,
         ids: Vec<CheckpointId>,
         only: Option<Vec<CheckpointId>>,
+        base: Option<TableState>,
     ) -> Result<()> {
         let members: Vec<CommitMember> = ids
             .iter()
@@ -192,6 +200,7 @@ impl Run {
             digest: digest(&bytes),
             files: outputs().count() as u64,
             rows: outputs().map(|output| output.rows).sum(),
+            base,
         };
         reach("intent.before_object");
         if let Created::Taken(_) = self.store.medium.create(intent.name(), bytes).await? {
@@ -204,52 +213,62 @@ impl Run {
         self.advance(state, |segments| Transition::CommitIntent { intent, segments }).await
     }
 
-    /// Brings the open intent into the sink and records that it is done.
-    async fn publish(&self, state: &mut State, sink: Option<&dyn Sink>) -> Result<Committed> {
-        let Some(intent) = state.head.manifest.commits.open.clone() else {
+    /// Brings the open intent into the sink and records how it ended.
+    async fn publish(&self, state: &mut State, sink: Option<&dyn Sink>, recovered: bool) -> Result<Committed> {
+        let Some(open) = state.head.manifest.commits.open.clone() else {
             return Err(Error::invalid("there is no open intent"));
         };
-        let members = self.read_intent(&intent).await?;
-        // An irreversible act outside the chain: the newest version must still be the one that was decided on.
-        self.worker.guard().await?;
+        let members = self.read_intent(&open).await?;
         let files: Vec<OutputFile> = members.iter().flat_map(|m| m.outputs.iter().cloned()).collect();
-        let mut missing = match sink {
-            Some(sink) => sink.publish(&files).await?,
-            None => Vec::new(),
+        let intent = Intent {
+            store: self.worker.store_id(),
+            n: open.n,
+            digest: &open.digest,
+            base: open.base.as_ref(),
+            files: &files,
+            recovered,
+            holder: &self.worker,
         };
-        if let Some(sink) = sink.filter(|_| !missing.is_empty()) {
+        let settled = match sink {
+            Some(sink) => sink.commit(&intent).await?,
+            None => {
+                self.worker.guard().await?;
+                Settled::Done { missing: Vec::new(), table: None }
+            }
+        };
+        let (mut missing, table, is_void) = match settled {
+            Settled::Done { missing, table } => (missing, table, false),
+            Settled::Void { unfit, table } => (unfit, table, true),
+        };
+        if let Some(sink) = sink.filter(|_| !missing.is_empty() && !is_void) {
             self.take_torn(sink, &members, &mut missing).await?;
         }
         let gone = |member: &&CommitMember| member.outputs.iter().any(|output| missing.contains(&output.name));
         let withdrawn: Vec<CheckpointId> = members.iter().filter(gone).map(|m| m.checkpoint).collect();
-        let absent = || files.iter().filter(|file| missing.contains(&file.name));
-        let (missing_files, missing_rows) = (absent().count() as u64, absent().map(|f| f.rows).sum());
         if !withdrawn.is_empty() {
             tracing::warn!(checkpoints = withdrawn.len(), "staged files are gone; their atoms are undone");
-            let why = format!("their files were missing from commit {}", intent.n);
+            let why = format!("their files were missing from commit {}", open.n);
             self.note(state, Event::Withdrawn { checkpoints: withdrawn.clone(), why });
         }
-        self.note(state, Event::Done { n: intent.n });
-        let done = |segments| Transition::CommitDone { missing_files, missing_rows, segments };
+        if is_void {
+            self.note(state, Event::Void { n: open.n });
+            self.advance(state, |segments| Transition::CommitVoid { table, segments }).await?;
+            tracing::warn!(n = open.n, "given up, behind a barrier: what is fit of it is committed anew");
+            return Ok(Committed { n: open.n, checkpoints: 0, files: 0, rows: 0, missing });
+        }
+        let absent = || files.iter().filter(|file| missing.contains(&file.name));
+        let (missing_files, missing_rows) = (absent().count() as u64, absent().map(|f| f.rows).sum());
+        self.note(state, Event::Done { n: open.n });
+        let done = |segments| Transition::CommitDone { missing_files, missing_rows, table, segments };
         if withdrawn.is_empty() {
             // The record of the commit is in the intent's segment and in the manifest; history can wait for the next fold.
             self.append(state, &done(SegmentChange::default())).await?;
         } else {
             self.advance(state, done).await?;
         }
-        tracing::info!(
-            n = intent.n,
-            files = intent.files - missing_files,
-            rows = intent.rows - missing_rows,
-            "committed"
-        );
-        Ok(Committed {
-            n: intent.n,
-            checkpoints: (members.len() - withdrawn.len()) as u64,
-            files: intent.files - missing_files,
-            rows: intent.rows - missing_rows,
-            missing,
-        })
+        let (files, rows) = (open.files - missing_files, open.rows - missing_rows);
+        tracing::info!(n = open.n, files, rows, "committed");
+        Ok(Committed { n: open.n, checkpoints: (members.len() - withdrawn.len()) as u64, files, rows, missing })
     }
 
     /// A checkpoint is visible whole or not at all: what is visible of one with files missing is taken out, and is missing

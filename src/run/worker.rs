@@ -4,14 +4,23 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use async_trait::async_trait;
 use dashmap::DashMap;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::identity::{CheckpointId, Epoch, InputId, ManifestVersion, StoreId};
+use crate::sink::Holder;
 use crate::steps::reach;
 use crate::store::envelope::encode;
 use crate::store::medium::Created;
 use crate::store::{Head, ObjectCheckpointStore, ObjectName, Seal, SealOutcome};
+
+#[async_trait]
+impl Holder for Worker {
+    async fn check(&self) -> Result<()> {
+        self.guard().await
+    }
+}
 
 /// A handle that seals under one epoch. Cheap to clone; many work at once.
 #[derive(Debug, Clone)]

@@ -5,6 +5,7 @@ use std::fmt;
 use std::io::{self, Write};
 use std::sync::Arc;
 
+use arrow_schema::Schema;
 use async_trait::async_trait;
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::multipart::PartId;
@@ -15,13 +16,13 @@ use tokio::task::JoinHandle;
 use super::contents::Seen;
 use super::directory::BindingFile;
 use super::output::{Fault, OutputSink, StagedOutput};
-use super::{Fitness, Leftover, Sink};
+use super::{Fitness, Intent, Leftover, Settled, Sink};
 use crate::error::{Error, ErrorKind, Result};
 use crate::identity::{AttemptNonce, Root, StoreId};
 use crate::steps::reach;
 use crate::storage::{Bucket, StorageOptions, exact_key};
 use crate::store::envelope::{decode, encode};
-use crate::store::{Binding, Expected, OutputFile, Upload};
+use crate::store::{Binding, Expected, OutputFile, TableState, Upload};
 
 /// Bytes of each part but the last. S3 takes no smaller ones than 5 MiB, and some of its kin want all alike.
 const PART: usize = 8 << 20;
@@ -156,8 +157,17 @@ impl BucketSink {
         Ok(())
     }
 
+    /// Removes `files` where they stay.
+    pub(super) async fn remove_in_place(&self, files: &[OutputFile]) {
+        for file in files {
+            if let Ok(key) = self.key(&file.path()) {
+                let _ = self.delete(&key).await;
+            }
+        }
+    }
+
     /// Completes one upload: first that, then the look at the target. Whether the file is there now.
-    async fn publish_one(&self, file: &OutputFile) -> Result<bool> {
+    pub(super) async fn complete(&self, file: &OutputFile) -> Result<bool> {
         let path = file.path();
         let Some(upload) = &file.upload else {
             return Err(Error::corrupt(self.root.place(&path), "a sealed file of an object store names no upload"));
@@ -245,12 +255,12 @@ impl Sink for BucketSink {
         }
     }
 
-    async fn bound_to(&self) -> Result<Option<StoreId>> {
+    async fn bound_to(&self, _store: StoreId) -> Result<Option<StoreId>> {
         self.read_binding(&self.binding_key()?).await
     }
 
     async fn bind_again(&self, store: StoreId) -> Result<()> {
-        match self.bound_to().await {
+        match self.read_binding(&self.binding_key()?).await {
             Ok(Some(_)) => return Ok(()),
             Ok(None) => {}
             Err(error) if error.kind() == ErrorKind::Corrupt => {
@@ -300,12 +310,17 @@ impl Sink for BucketSink {
         Ok(())
     }
 
-    async fn publish(&self, files: &[OutputFile]) -> Result<Vec<String>> {
-        let one = async |file: &OutputFile| Ok::<_, Error>((!self.publish_one(file).await?).then(|| file.name.clone()));
-        let publishing: Vec<_> = files.iter().map(one).collect();
+    async fn table(&self) -> Result<Option<TableState>> {
+        Ok(None)
+    }
+
+    async fn commit(&self, intent: &Intent<'_>) -> Result<Settled> {
+        intent.holder.check().await?;
+        let one = async |file: &OutputFile| Ok::<_, Error>((!self.complete(file).await?).then(|| file.name.clone()));
+        let publishing: Vec<_> = intent.files.iter().map(one).collect();
         let missing: Vec<Option<String>> = stream::iter(publishing).buffered(COMPLETED).try_collect().await?;
         reach("rename.synced");
-        Ok(missing.into_iter().flatten().collect())
+        Ok(Settled::Done { missing: missing.into_iter().flatten().collect(), table: None })
     }
 }
 
@@ -317,6 +332,10 @@ impl OutputSink for BucketSink {
 
     fn partitioned(&self, columns: &[String]) -> Arc<dyn OutputSink> {
         Arc::new(Self { partition_by: columns.to_vec(), ..self.clone() })
+    }
+
+    fn of_rows(self: Arc<Self>, _schema: &Schema) -> Arc<dyn OutputSink> {
+        self
     }
 
     fn check_folder(&self, folder: &str) -> Result<()> {

@@ -5,19 +5,20 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use arrow_schema::Schema;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use super::contents::Seen;
 use super::output::{OutputSink, StagedOutput};
 use super::staged::io_error;
-use super::{Fitness, Leftover, Sink, StagedFile};
+use super::{Fitness, Intent, Leftover, Settled, Sink, StagedFile};
 use crate::disk::{Disk, DurableFolders, RealDisk, write_durably};
 use crate::error::{Error, ErrorKind, Result};
 use crate::identity::{AttemptNonce, Root, StoreId};
 use crate::steps::reach;
 use crate::store::envelope::{decode, encode};
-use crate::store::{Binding, Expected, OutputFile};
+use crate::store::{Binding, Expected, OutputFile, TableState};
 
 /// A directory of output files on a local disk. Nothing but committed output is ever under its root.
 #[derive(Debug, Clone)]
@@ -94,6 +95,26 @@ impl DirectorySink {
     /// Creates the staged file `name`, which must be new.
     pub fn create(&self, name: &str) -> Result<StagedFile> {
         StagedFile::create(Arc::clone(&self.disk), self.staged().join(name))
+    }
+
+    /// Creates the file `name`, which must be new, where it stays: in `folder` below the root.
+    pub(super) fn create_in_place(&self, name: &str, folder: &str) -> Result<StagedFile> {
+        let folder = self.path.join(folder);
+        self.make_folder(&folder)?;
+        StagedFile::create(Arc::clone(&self.disk), folder.join(name))
+    }
+
+    /// Makes the names in `folder` below the root durable.
+    pub(super) fn sync_folder(&self, folder: &str) -> Result<()> {
+        let folder = self.path.join(folder);
+        self.disk.sync_dir(&folder).map_err(|e| io_error(e, &folder))
+    }
+
+    /// Removes `files` where they stay.
+    pub(super) fn remove_in_place(&self, files: &[OutputFile]) {
+        for file in files {
+            let _ = self.disk.remove_file(&self.path.join(file.path()));
+        }
     }
 
     /// Makes the names of all finished staged files durable.
@@ -388,7 +409,7 @@ impl Sink for DirectorySink {
         Ok(())
     }
 
-    async fn bound_to(&self) -> Result<Option<StoreId>> {
+    async fn bound_to(&self, _store: StoreId) -> Result<Option<StoreId>> {
         self.blocking(|sink| Ok(sink.read_binding()?.map(|bound| bound.store))).await
     }
 
@@ -420,9 +441,15 @@ impl Sink for DirectorySink {
         self.blocking(move |sink| sink.remove_now(&leftovers)).await
     }
 
-    async fn publish(&self, files: &[OutputFile]) -> Result<Vec<String>> {
-        let files = files.to_vec();
-        self.blocking(move |sink| sink.publish_now(&files)).await
+    async fn table(&self) -> Result<Option<TableState>> {
+        Ok(None)
+    }
+
+    async fn commit(&self, intent: &Intent<'_>) -> Result<Settled> {
+        intent.holder.check().await?;
+        let files = intent.files.to_vec();
+        let missing = self.blocking(move |sink| sink.publish_now(&files)).await?;
+        Ok(Settled::Done { missing, table: None })
     }
 }
 
@@ -434,6 +461,10 @@ impl OutputSink for DirectorySink {
 
     fn partitioned(&self, columns: &[String]) -> Arc<dyn OutputSink> {
         Arc::new(Self { partition_by: columns.to_vec(), ..self.clone() })
+    }
+
+    fn of_rows(self: Arc<Self>, _schema: &Schema) -> Arc<dyn OutputSink> {
+        self
     }
 
     fn check_folder(&self, folder: &str) -> Result<()> {

@@ -4,10 +4,12 @@ mod bucket;
 mod contents;
 mod directory;
 mod hive;
+mod intent;
 mod leftover;
 mod output;
 mod parquet;
 mod staged;
+mod table;
 
 use std::fmt::Debug;
 
@@ -15,15 +17,17 @@ use async_trait::async_trait;
 
 use crate::error::Result;
 use crate::identity::StoreId;
-use crate::store::{Binding, Expected, OutputFile};
+use crate::store::{Binding, Expected, OutputFile, TableState};
 
 pub use bucket::BucketSink;
 pub use directory::DirectorySink;
 pub use hive::{NULL_PARTITION, decode_partition_value, encode_partition_value, partition_folder};
+pub use intent::{Holder, Intent, Settled};
 pub use leftover::Leftover;
 pub use output::{Fault, OutputSink, StagedOutput};
 pub use parquet::{ParquetOptions, TaskWriter};
 pub use staged::StagedFile;
+pub use table::*;
 
 /// What became of a staged file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,11 +56,16 @@ pub trait Sink: Debug + Send + Sync {
     /// Records in the destination that it belongs to `store`. Done again, it is a no-op.
     async fn bind(&self, store: StoreId) -> Result<()>;
 
-    /// The store that the destination says it belongs to; `None`: it does not say.
+    /// The store that the destination says it belongs to, `store` if it is one of several; `None`: it does not say.
     ///
     /// # Errors
     /// [`Corrupt`](crate::ErrorKind::Corrupt) when its record of that is damaged.
-    async fn bound_to(&self) -> Result<Option<StoreId>>;
+    async fn bound_to(&self, store: StoreId) -> Result<Option<StoreId>>;
+
+    /// Whether a committed file stays as it is until lakemark takes it out. A table's own tools may put its rows elsewhere.
+    fn keeps_files(&self) -> bool {
+        true
+    }
 
     /// Makes a lost or damaged record of that anew, for `store`. A damaged one is kept beside the destination; one that is
     /// sound is left alone.
@@ -79,7 +88,14 @@ pub trait Sink: Debug + Send + Sync {
     /// success: done again, it ends in the same state.
     async fn take_out(&self, files: &[OutputFile]) -> Result<()>;
 
-    /// Makes `files` visible. Done again, also after a crash half-way or by a stalled predecessor at the same time, it
-    /// ends in the same state. Returns the names of files that are neither staged nor visible.
-    async fn publish(&self, files: &[OutputFile]) -> Result<Vec<String>>;
+    /// The table as it is now. `None`: the destination is none, or there is none yet.
+    async fn table(&self) -> Result<Option<TableState>>;
+
+    /// Brings `intent` about. Done again, also after a crash half-way or by a stalled predecessor at the same time, it ends
+    /// in the same state.
+    ///
+    /// # Errors
+    /// [`Fenced`](crate::ErrorKind::Fenced) when another epoch decides by now; [`CannotDecide`](crate::ErrorKind::CannotDecide)
+    /// when what is there tells neither that the intent came about nor that it did not.
+    async fn commit(&self, intent: &Intent<'_>) -> Result<Settled>;
 }

@@ -4,7 +4,9 @@ use std::fmt::Debug;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use arrow_schema::{Schema, SchemaRef};
 use async_trait::async_trait;
+use parquet::file::metadata::ParquetMetaData;
 
 use super::Sink;
 use crate::error::{Error, Result};
@@ -20,6 +22,21 @@ pub trait OutputSink: Sink {
     /// The same destination with files in folders of these columns. The store records it: a run with other columns is
     /// refused.
     fn partitioned(&self, columns: &[String]) -> Arc<dyn OutputSink>;
+
+    /// The schema of rows of `schema` as this destination stores them: the same, but for one whose format has types of its
+    /// own.
+    ///
+    /// # Errors
+    /// [`Invalid`](crate::ErrorKind::Invalid) naming the column that it has no type for.
+    fn storable(&self, schema: &SchemaRef) -> Result<SchemaRef> {
+        Ok(Arc::clone(schema))
+    }
+
+    /// The same destination, for rows of `schema`, which [`storable`](Self::storable) returned.
+    fn of_rows(self: Arc<Self>, schema: &Schema) -> Arc<dyn OutputSink>;
+
+    /// Notes what is known of a file that was just written.
+    fn wrote(&self, _output: &OutputFile, _metadata: &ParquetMetaData) {}
 
     /// Checks that files can be put into `folder` below the root.
     ///

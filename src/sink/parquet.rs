@@ -1,10 +1,12 @@
 //! Parquet output of one task: batches in, durable staged files out.
 
 use std::collections::HashMap;
+use std::io::Write;
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, RecordBatch, UInt32Array};
+use arrow_cast::{CastOptions, cast_with_options};
 use arrow_schema::{DataType, Schema, SchemaRef};
 use parquet::arrow::arrow_writer::ArrowWriterOptions;
 use parquet::arrow::{ARROW_SCHEMA_META_KEY, ArrowSchemaConverter, ArrowWriter, encode_arrow_schema};
@@ -58,6 +60,8 @@ pub struct TaskWriter {
     kept: Vec<usize>,
     partitions: Vec<usize>,
     file_schema: SchemaRef,
+    /// What the destination stores rows as, when that is not what they are.
+    stored: Option<SchemaRef>,
     open: HashMap<String, Open>,
     written: Vec<(Box<dyn StagedOutput>, OutputFile)>,
     parts: u32,
@@ -65,10 +69,28 @@ pub struct TaskWriter {
 }
 
 struct Open {
-    writer: ArrowWriter<Box<dyn StagedOutput>>,
+    writer: ArrowWriter<Slot>,
     /// What the disk said last, which the Parquet writer does not always pass on.
     fault: Fault,
     output: OutputFile,
+}
+
+/// A file that can be taken back from the Parquet writer once that is finished.
+#[derive(Debug)]
+struct Slot(Option<Box<dyn StagedOutput>>);
+
+fn gone() -> std::io::Error {
+    std::io::Error::other("the file was taken from its writer")
+}
+
+impl Write for Slot {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.as_mut().ok_or_else(gone)?.write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.0.as_mut().ok_or_else(gone)?.flush()
+    }
 }
 
 /// What encoding says when it is not the disk: the types of the output cannot be written as Parquet.
@@ -111,6 +133,9 @@ impl TaskWriter {
         attempt: AttemptNonce,
     ) -> Result<Self> {
         let (kept, partitions) = Self::split_columns(schema, &options.partition_by)?;
+        let given = Arc::new(schema.clone());
+        let stored = Some(sink.storable(&given)?).filter(|stored| *stored != given);
+        let (schema, readable) = stored.as_deref().map_or((schema, readable), |stored| (stored, stored));
         let file_schema = Arc::new(schema.project(&kept).map_err(unwritable)?);
         let readable = readable.project(&kept).map_err(unwritable)?;
         let arrow = KeyValue::new(ARROW_SCHEMA_META_KEY.to_owned(), encode_arrow_schema(&readable));
@@ -130,6 +155,7 @@ impl TaskWriter {
             kept,
             partitions,
             file_schema,
+            stored,
             open: HashMap::new(),
             written: Vec::new(),
             parts: 0,
@@ -188,6 +214,14 @@ impl TaskWriter {
             return Ok(());
         }
         self.rows += batch.num_rows() as u64;
+        let cast;
+        let batch = match &self.stored {
+            Some(stored) => {
+                cast = as_stored(batch, stored)?;
+                &cast
+            }
+            None => batch,
+        };
         if self.partitions.is_empty() {
             return self.write_to(String::new(), batch).await;
         }
@@ -215,8 +249,8 @@ impl TaskWriter {
             let fault = file.fault();
             let options =
                 ArrowWriterOptions::new().with_properties(self.properties.clone()).with_skip_arrow_metadata(true);
-            let writer =
-                ArrowWriter::try_new_with_options(file, Arc::clone(&self.file_schema), options).map_err(unwritable)?;
+            let writer = ArrowWriter::try_new_with_options(Slot(Some(file)), Arc::clone(&self.file_schema), options)
+                .map_err(unwritable)?;
             let output = OutputFile { name, folder: folder.clone(), size: 0, rows: 0, upload: None };
             self.open.insert(folder.clone(), Open { writer, fault, output });
         }
@@ -224,7 +258,9 @@ impl TaskWriter {
         // The query's schema may differ from the file's in metadata only.
         let batch = batch.clone().with_schema(Arc::clone(&self.file_schema)).map_err(unwritable)?;
         open.writer.write(&batch).map_err(|e| write_failed(e, &open.fault, &*self.sink))?;
-        open.writer.inner_mut().settle().await?;
+        if let Some(file) = &mut open.writer.inner_mut().0 {
+            file.settle().await?;
+        }
         open.output.rows += batch.num_rows() as u64;
         let bytes = open.writer.bytes_written() + open.writer.in_progress_size();
         if self.options.target_file_size.is_some_and(|target| bytes as u64 >= target)
@@ -237,8 +273,12 @@ impl TaskWriter {
     }
 
     fn end(&self, open: Open) -> Result<(Box<dyn StagedOutput>, OutputFile)> {
-        let Open { writer, fault, output } = open;
-        let file = writer.into_inner().map_err(|e| write_failed(e, &fault, &*self.sink))?;
+        let Open { mut writer, fault, output } = open;
+        let failed = |e| write_failed(e, &fault, &*self.sink);
+        let metadata = writer.finish().map_err(failed)?;
+        self.sink.wrote(&output, &metadata);
+        // Not `into_inner`, which would write a second footer behind the one of `finish`.
+        let file = writer.inner_mut().0.take().ok_or_else(|| unwritable(gone()))?;
         Ok((file, output))
     }
 
@@ -267,6 +307,47 @@ impl TaskWriter {
         }
         self.sink.sync().await?;
         Ok(outputs)
+    }
+}
+
+/// `batch` in the types of `schema`. No value is changed by it: one that would be is an error.
+fn as_stored(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
+    let options = CastOptions { safe: false, ..CastOptions::default() };
+    let columns = batch.columns().iter().zip(schema.fields()).map(|(column, field)| {
+        let failed = |e: Option<arrow_schema::ArrowError>| {
+            let what = format!("column `{}` has a value that {} cannot hold", field.name(), field.data_type());
+            let error = Error::invalid(what)
+                .safe("nothing of this task was sealed; what was sealed before is kept")
+                .way(format!("cast the column in the query, for example arrow_cast({}, 'Utf8')", field.name()));
+            match e {
+                Some(e) => error.caused_by(e),
+                None => error,
+            }
+        };
+        let stored = cast_with_options(column, field.data_type(), &options).map_err(|e| failed(Some(e)))?;
+        if is_finer(column.data_type()) {
+            let back = cast_with_options(&stored, column.data_type(), &options).map_err(|e| failed(Some(e)))?;
+            if back.as_ref() != column.as_ref() {
+                return Err(failed(None));
+            }
+        }
+        Ok(stored)
+    });
+    let columns = columns.collect::<Result<Vec<_>>>()?;
+    RecordBatch::try_new(Arc::clone(schema), columns).map_err(unwritable)
+}
+
+/// Whether a cast from this type to a stored one can lose digits without an error.
+fn is_finer(from: &DataType) -> bool {
+    use arrow_schema::TimeUnit::Nanosecond;
+    match from {
+        DataType::Timestamp(Nanosecond, _) | DataType::Date64 => true,
+        DataType::List(f) | DataType::LargeList(f) | DataType::FixedSizeList(f, _) | DataType::Map(f, _) => {
+            is_finer(f.data_type())
+        }
+        DataType::Struct(fields) => fields.iter().any(|field| is_finer(field.data_type())),
+        DataType::Dictionary(_, values) => is_finer(values),
+        _ => false,
     }
 }
 

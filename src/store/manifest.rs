@@ -45,6 +45,10 @@ pub struct OpenIntent {
     pub files: u64,
     /// Rows it adds.
     pub rows: u64,
+    /// The table as it was when the commit was decided: whatever brings it about is in the versions after this one.
+    /// `None` for a directory, and for a table that was not there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base: Option<TableState>,
 }
 
 impl OpenIntent {
@@ -77,6 +81,17 @@ pub struct Binding {
     /// The columns that become folders: files of two layouts would not be one table.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub partition_by: Vec<String>,
+}
+
+/// A table as one look at its log or catalog shows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TableState {
+    /// What tells it from another table of the same name, as its format says it.
+    pub id: String,
+    /// The newest version of it, as its format counts them.
+    pub version: u64,
+    /// A digest of its schema and partitioning: of what files must fit.
+    pub schema: String,
 }
 
 impl Binding {
@@ -148,6 +163,9 @@ pub struct Manifest {
     pub commits: CommitState,
     /// The destination this store belongs to.
     pub sink: Option<Binding>,
+    /// The table as this store left it, when the destination is one and it is there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub table: Option<TableState>,
     /// The sources, by name.
     pub sources: BTreeMap<String, SourceSettings>,
     /// Where the store was reached when its epoch was opened: another endpoint is probed before it is used.

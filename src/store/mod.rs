@@ -27,7 +27,9 @@ mod verify;
 pub use checkpoint::{Checkpoint, CheckpointState, CheckpointStore, SealOutcome};
 pub use holder::{Holder, Lease};
 pub use live::{Live, LiveVersion};
-pub use manifest::{Binding, CommitState, Head, Manifest, OpenIntent, SegmentRef, SourceSettings, TransitionKind};
+pub use manifest::{
+    Binding, CommitState, Head, Manifest, OpenIntent, SegmentRef, SourceSettings, TableState, TransitionKind,
+};
 pub use medium::{Patience, StoreRequests};
 pub use memory::MemoryCheckpointStore;
 pub(crate) use names::parse_output_name;

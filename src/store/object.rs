@@ -10,7 +10,7 @@ use super::chain::Chain;
 use super::envelope::decode;
 use super::invariants::may_count;
 use super::live::Live;
-use super::manifest::{Head, Manifest};
+use super::manifest::{Head, Manifest, TableState};
 use super::medium::{Medium, Patience, StoreRequests, is_definite};
 use super::names::ObjectName;
 use super::seal::{OutputFile, Seal};
@@ -51,6 +51,10 @@ pub struct Expected {
     pub committed: Vec<OutputFile>,
     /// Files of the open intent: each may be there.
     pub open: Vec<OutputFile>,
+    /// The number of the intent that those files are of.
+    pub intent: Option<u64>,
+    /// The table as this store left it, when the destination is one.
+    pub table: Option<TableState>,
 }
 
 impl View {
@@ -65,8 +69,14 @@ impl View {
     pub fn expected(&self) -> Option<Expected> {
         let manifest = &self.head.as_ref()?.manifest;
         let open = manifest.commits.open.as_ref().map(|intent| intent.n);
-        let mut expected =
-            Expected { store: manifest.store, last_commit: manifest.commits.last, committed: vec![], open: vec![] };
+        let mut expected = Expected {
+            store: manifest.store,
+            last_commit: manifest.commits.last,
+            committed: vec![],
+            open: vec![],
+            intent: open,
+            table: manifest.table.clone(),
+        };
         for (n, output) in self.live.committed_outputs() {
             let files = if Some(n) == open { &mut expected.open } else { &mut expected.committed };
             files.push(output.clone());

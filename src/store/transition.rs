@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use super::holder::Holder;
 use super::invariants;
-use super::manifest::{Binding, CommitState, Head, Manifest, OpenIntent, SegmentRef, SourceSettings, TransitionKind};
+use super::manifest::{
+    Binding, CommitState, Head, Manifest, OpenIntent, SegmentRef, SourceSettings, TableState, TransitionKind,
+};
 use crate::error::{Error, Result};
 use crate::identity::{AttemptNonce, Epoch, ManifestVersion, Root, StoreId};
 
@@ -68,12 +70,18 @@ pub enum Transition {
         missing_files: u64,
         /// Rows in them.
         missing_rows: u64,
+        /// The table with it.
+        table: Option<TableState>,
         /// Segments with the withdrawals and the record of the commit.
         segments: SegmentChange,
     },
     /// The open intent was given up, after its barrier landed. A directory's never is.
-    #[cfg_attr(not(test), expect(dead_code, reason = "only table sinks give an intent up"))]
-    CommitVoid(SegmentChange),
+    CommitVoid {
+        /// The table with the barrier.
+        table: Option<TableState>,
+        /// Segments with the withdrawals.
+        segments: SegmentChange,
+    },
     /// Checkpoints are undone: those whose files are gone.
     Withdraw(Gone),
     /// A person recorded files as done.
@@ -101,7 +109,7 @@ impl Transition {
             Self::Fold(_) => TransitionKind::Fold,
             Self::CommitIntent { .. } => TransitionKind::CommitIntent,
             Self::CommitDone { .. } => TransitionKind::CommitDone,
-            Self::CommitVoid(_) => TransitionKind::CommitVoid,
+            Self::CommitVoid { .. } => TransitionKind::CommitVoid,
             Self::Withdraw(_) => TransitionKind::Withdraw,
             Self::Bless(_) => TransitionKind::Bless,
             Self::Forget(_) => TransitionKind::Forget,
@@ -115,9 +123,10 @@ impl Transition {
             Self::Open { segments, .. }
             | Self::CommitIntent { segments, .. }
             | Self::CommitDone { segments, .. }
+            | Self::CommitVoid { segments, .. }
             | Self::Rebase { segments, .. } => segments,
             Self::Withdraw(gone) | Self::Forget(gone) => &gone.segments,
-            Self::Fold(s) | Self::CommitVoid(s) | Self::Bless(s) | Self::Close(s) => s,
+            Self::Fold(s) | Self::Bless(s) | Self::Close(s) => s,
         }
     }
 
@@ -147,13 +156,17 @@ impl Transition {
                 new.commits.last = intent.n;
                 new.commits.open = Some(intent.clone());
             }
-            Self::CommitDone { missing_files, missing_rows, .. } => {
+            Self::CommitDone { missing_files, missing_rows, table, .. } => {
                 if let Some(intent) = new.commits.open.take() {
                     new.commits.files += intent.files - missing_files;
                     new.commits.rows += intent.rows - missing_rows;
                 }
+                keep_table(&mut new, table.as_ref());
             }
-            Self::CommitVoid(_) => new.commits.open = None,
+            Self::CommitVoid { table, .. } => {
+                new.commits.open = None;
+                keep_table(&mut new, table.as_ref());
+            }
             Self::Close(_) => new.holder = None,
             Self::Rebase { sources, sink, .. } => {
                 for (name, root) in sources {
@@ -176,6 +189,13 @@ impl Transition {
     }
 }
 
+/// The state in which a commit left the table.
+fn keep_table(new: &mut Manifest, table: Option<&TableState>) {
+    if let Some(table) = table {
+        new.table = Some(table.clone());
+    }
+}
+
 /// The state before the first manifest.
 fn first(stamp: Stamp) -> Manifest {
     Manifest {
@@ -190,6 +210,7 @@ fn first(stamp: Stamp) -> Manifest {
         segments: Vec::new(),
         commits: CommitState::default(),
         sink: None,
+        table: None,
         sources: BTreeMap::new(),
         endpoint: String::new(),
     }
@@ -308,12 +329,17 @@ mod tests {
     }
 
     fn intent(n: u64) -> Transition {
-        let intent = OpenIntent { n, nonce: AttemptNonce::random(), digest: String::new(), files: 3, rows: 30 };
+        let intent =
+            OpenIntent { n, nonce: AttemptNonce::random(), digest: String::new(), files: 3, rows: 30, base: None };
         Transition::CommitIntent { intent, segments: SegmentChange::default() }
     }
 
     fn done(missing_files: u64, missing_rows: u64) -> Transition {
-        Transition::CommitDone { missing_files, missing_rows, segments: SegmentChange::default() }
+        Transition::CommitDone { missing_files, missing_rows, table: None, segments: SegmentChange::default() }
+    }
+
+    fn void() -> Transition {
+        Transition::CommitVoid { table: None, segments: SegmentChange::default() }
     }
 
     fn after(steps: &[Transition]) -> Result<Manifest> {
@@ -333,7 +359,7 @@ mod tests {
             intent(1),
             done(1, 10),
             intent(2),
-            Transition::CommitVoid(nothing()),
+            void(),
             Transition::Close(nothing()),
             open(),
         ])
@@ -367,7 +393,7 @@ mod tests {
             ("I6", vec![open(), intent(2)]),
             ("I6", vec![open(), intent(1), intent(2)]),
             ("I6", vec![open(), done(0, 0)]),
-            ("I6", vec![open(), Transition::CommitVoid(nothing())]),
+            ("I6", vec![open(), void()]),
         ];
         for (invariant, steps) in forbidden {
             let error = after(&steps).unwrap_err();

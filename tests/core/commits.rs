@@ -5,8 +5,8 @@ use std::fs;
 use async_trait::async_trait;
 use lakemark::disk::{Disk, LossyDisk, RealDisk};
 use lakemark::{
-    Binding, CheckpointState, CheckpointStore, Committed, Counts, DirectorySink, ErrorKind, Expected, Fitness,
-    Leftover, OutputFile, OutputSink, Result, Sink, StoreId,
+    Binding, CheckpointState, CheckpointStore, Committed, Counts, DirectorySink, ErrorKind, Expected, Fitness, Intent,
+    Leftover, OutputFile, OutputSink, Result, Settled, Sink, StoreId, TableState,
 };
 use rstest::rstest;
 
@@ -52,8 +52,12 @@ impl<S: Sink> Sink for DyingSink<S> {
         self.0.bind(store).await
     }
 
-    async fn bound_to(&self) -> Result<Option<StoreId>> {
-        self.0.bound_to().await
+    async fn bound_to(&self, store: StoreId) -> Result<Option<StoreId>> {
+        self.0.bound_to(store).await
+    }
+
+    fn keeps_files(&self) -> bool {
+        self.0.keeps_files()
     }
 
     async fn visible_size(&self, file: &OutputFile) -> Result<Option<u64>> {
@@ -80,14 +84,28 @@ impl<S: Sink> Sink for DyingSink<S> {
         self.0.remove(leftovers).await
     }
 
-    async fn publish(&self, files: &[OutputFile]) -> Result<Vec<String>> {
+    async fn table(&self) -> Result<Option<TableState>> {
+        self.0.table().await
+    }
+
+    async fn commit(&self, intent: &Intent<'_>) -> Result<Settled> {
         let most = match self.1 {
             Dies::BeforePublish => 0,
             Dies::After(n) => n,
-            Dies::AfterPublish => files.len(),
+            Dies::AfterPublish => intent.files.len(),
         };
-        self.0.publish(&files[..most]).await?;
+        if most > 0 {
+            self.0.commit(&Intent { files: &intent.files[..most], ..*intent }).await?;
+        }
         Err(lakemark::Error::new(ErrorKind::Unavailable, "the driver died"))
+    }
+}
+
+/// Makes `files` visible in `sink`, for no store's chain; the names of those that are missing.
+pub async fn publish(sink: &impl Sink, files: &[OutputFile]) -> Vec<String> {
+    match sink.commit(&Intent::bare(files)).await.unwrap() {
+        Settled::Done { missing, .. } => missing,
+        void => panic!("a directory is never given up: {void:?}"),
     }
 }
 
@@ -234,12 +252,12 @@ async fn publishing_is_idempotent_also_when_two_do_it_at_once() {
     work_left(&run, &sink, &["a", "b", "c", "d", "e"]).await.unwrap();
     let files = run.get_checkpointed_files().await.unwrap();
     let stalled = site.sink();
-    for outcome in futures::future::join_all((0..4).map(|_| stalled.publish(&files))).await {
-        assert!(outcome.unwrap().is_empty());
+    for outcome in futures::future::join_all((0..4).map(|_| publish(&stalled, &files))).await {
+        assert!(outcome.is_empty());
     }
-    assert!(sink.publish(&files).await.unwrap().is_empty());
+    assert!(publish(&sink, &files).await.is_empty());
     assert_eq!(totals(&run.commit(Some(&sink)).await.unwrap()), (5, 5, 5));
-    assert!(stalled.publish(&files).await.unwrap().is_empty(), "a stalled driver wakes up after the commit");
+    assert!(publish(&stalled, &files).await.is_empty(), "a stalled driver wakes up after the commit");
     run.close().await.unwrap();
     assert_eq!(site.visible(), results(&["a", "b", "c", "d", "e"]));
 }

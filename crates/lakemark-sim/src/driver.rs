@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use lakemark::{
-    AtomFilter, Coverage, Error, ErrorKind, Lake, Listing, Live, OutputSink, PlannedFile, Reason, Result, Run, Sink,
-    SourcePlan, TaskPart, View, Wait, form_tasks, plan_source,
+    AtomFilter, Coverage, Error, ErrorKind, Intent, Lake, Listing, Live, OutputSink, PlannedFile, Reason, Result, Run,
+    Sink, SourcePlan, TaskPart, View, Wait, form_tasks, plan_source,
 };
 
 use crate::chance::Chance;
@@ -84,7 +84,7 @@ pub(crate) async fn commit(site: &Site, run: &Run, sink: &dyn Sink) -> Result<bo
                 run.fold().await?;
                 let ready = |live: &Live| live.pending().flat_map(|row| row.outputs.clone()).collect::<Vec<_>>();
                 let files = run.with_live(|_, live| ready(live)).await;
-                sink.publish(&files).await?;
+                sink.commit(&Intent::bare(&files)).await?;
                 run.commit(Some(sink)).await
             }
             Some(Variant::GivesUpWithoutBarrier) => run.commit(Some(&GivingUp(sink))).await,

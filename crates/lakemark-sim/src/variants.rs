@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use lakemark::{Binding, Expected, Fitness, Leftover, OutputFile, Result, Sink, StoreId};
+use lakemark::{Binding, Expected, Fitness, Intent, Leftover, OutputFile, Result, Settled, Sink, StoreId, TableState};
 use object_store::ObjectMeta;
 use serde_json::{Value, json};
 use xxhash_rust::xxh3::xxh3_128;
@@ -90,8 +90,12 @@ impl Sink for GivingUp<'_> {
         self.0.bind(store).await
     }
 
-    async fn bound_to(&self) -> Result<Option<StoreId>> {
-        self.0.bound_to().await
+    async fn bound_to(&self, store: StoreId) -> Result<Option<StoreId>> {
+        self.0.bound_to(store).await
+    }
+
+    fn keeps_files(&self) -> bool {
+        self.0.keeps_files()
     }
 
     async fn visible_size(&self, file: &OutputFile) -> Result<Option<u64>> {
@@ -106,15 +110,19 @@ impl Sink for GivingUp<'_> {
         self.0.fitness(file).await
     }
 
-    async fn publish(&self, files: &[OutputFile]) -> Result<Vec<String>> {
+    async fn table(&self) -> Result<Option<TableState>> {
+        self.0.table().await
+    }
+
+    async fn commit(&self, intent: &Intent<'_>) -> Result<Settled> {
         let mut missing = Vec::new();
-        for file in files {
-            match self.0.publish(std::slice::from_ref(file)).await {
-                Ok(gone) => missing.extend(gone),
-                Err(_) => missing.push(file.name.clone()),
+        for file in intent.files {
+            match self.0.commit(&Intent { files: std::slice::from_ref(file), ..*intent }).await {
+                Ok(Settled::Done { missing: gone, .. }) => missing.extend(gone),
+                _ => missing.push(file.name.clone()),
             }
         }
-        Ok(missing)
+        Ok(Settled::Done { missing, table: None })
     }
 
     async fn take_out(&self, files: &[OutputFile]) -> Result<()> {

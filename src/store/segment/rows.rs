@@ -94,7 +94,7 @@ pub struct ForgottenFile {
     pub kept: Vec<CheckpointId>,
 }
 
-/// Something that happened, kept for ever. The first four also act on the rows of older segments.
+/// Something that happened, kept for ever. The first four, and `Void`, also act on the rows of older segments.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
@@ -273,22 +273,33 @@ impl SegmentData {
 /// Lets `events` act on the rows of checkpoints that were decided before them.
 pub fn act_on<'a>(events: impl Iterator<Item = &'a Event>, rows: impl Iterator<Item = &'a mut CheckpointRow>) {
     let (mut intents, mut withdrawn) = (Vec::new(), HashSet::new());
+    let mut voided = HashSet::new();
     for event in events {
         match event {
             Event::Intent { n, only, .. } => {
                 intents.push((*n, only.as_ref().map(|ids| ids.iter().copied().collect::<HashSet<_>>())));
             }
             Event::Withdrawn { checkpoints, .. } => withdrawn.extend(checkpoints.iter().copied()),
+            Event::Void { n } => {
+                voided.insert(*n);
+            }
             _ => {}
         }
     }
-    if intents.is_empty() && withdrawn.is_empty() {
+    // What was given up took nothing: its checkpoints are in the next commit, or in none yet.
+    intents.retain(|(n, _)| !voided.contains(n));
+    if intents.is_empty() && withdrawn.is_empty() && voided.is_empty() {
         return;
     }
     for row in rows {
         if withdrawn.contains(&row.id) {
             (row.decision, row.commit) = (Decision::Withdrawn, None);
-        } else if row.is_pending() {
+            continue;
+        }
+        if row.commit.is_some_and(|n| voided.contains(&n)) {
+            row.commit = None;
+        }
+        if row.is_pending() {
             let of = intents.iter().find(|(_, only)| only.as_ref().is_none_or(|ids| ids.contains(&row.id)));
             row.commit = of.map(|(n, _)| *n);
         }

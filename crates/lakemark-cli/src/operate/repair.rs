@@ -60,7 +60,8 @@ pub(crate) async fn repair(args: &RepairArgs, output: &OutputArgs) -> Ended {
         }
         // All that was committed is there: it is the destination of this store.
         told.binding = view.expected().is_some_and(|expected| expected.last_commit > 0)
-            && !matches!(sink.bound_to().await, Ok(Some(_)));
+            && sink.keeps_files()
+            && !matches!(sink.bound_to(head.manifest.store).await, Ok(Some(_)));
         if let (true, Some(store_id)) = (told.binding, view.store_id()) {
             let shown = format!("makes the binding of {} to this store again", sink.root());
             if !confirmed(&args.change, output, &[shown])? {
@@ -101,7 +102,9 @@ pub(crate) async fn repair(args: &RepairArgs, output: &OutputArgs) -> Ended {
 async fn lost_an_intent(store: &ObjectCheckpointStore, sink: &dyn OutputSink) -> Result<bool> {
     let view = store.read().await?;
     let Some(strict) = view.expected() else { return Ok(false) };
-    if strict.last_commit == 0 && sink.bound_to().await?.is_none() || sink.check(Some(&strict)).await.is_ok() {
+    if strict.last_commit == 0 && sink.bound_to(strict.store).await?.is_none()
+        || sink.check(Some(&strict)).await.is_ok()
+    {
         return Ok(false);
     }
     let mut lenient = strict;

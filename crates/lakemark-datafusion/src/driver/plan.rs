@@ -151,9 +151,9 @@ fn apart(a: &str, a_root: &Root, b: &str, b_root: &Root) -> Result<()> {
     Ok(())
 }
 
-/// Checks that the partition columns of the output exist.
-pub(super) fn check_output(query: &Query, output: Option<&Output>) -> Result<()> {
-    let Some(output) = output else { return Ok(()) };
+/// Checks that the rows of `query` can be written, and gives the destination as it is for them.
+pub(super) fn check_output(query: &Query, output: Option<&Output>) -> Result<Option<Output>> {
+    let Some(output) = output else { return Ok(None) };
     let schema = query.logical.schema().as_arrow();
     let mut names = HashSet::new();
     if let Some(twice) = schema.fields().iter().find(|field| !names.insert(field.name())) {
@@ -161,15 +161,17 @@ pub(super) fn check_output(query: &Query, output: Option<&Output>) -> Result<()>
             .safe("nothing was read or written")
             .way("give one of them another name with AS"));
     }
-    lakemark::TaskWriter::check(schema, &output.options)
+    let stored = output.sink.storable(&Arc::new(schema.clone()))?;
+    lakemark::TaskWriter::check(&stored, &output.options)?;
+    Ok(Some(Output { sink: Arc::clone(&output.sink).of_rows(&stored), options: Arc::clone(&output.options) }))
 }
 
 pub(crate) async fn plan_query(checkpoints: &Checkpoints, query: DataFrame, output: Option<Output>) -> Result<Plan> {
     let began = Instant::now();
     let view = checkpoints.view().await?;
-    check_places(checkpoints, &view, output.as_ref()).await?;
     let query = Query::new(query)?;
-    check_output(&query, output.as_ref())?;
+    let output = check_output(&query, output.as_ref())?;
+    check_places(checkpoints, &view, output.as_ref()).await?;
     let planned = query.physical(checkpoints).await?;
     let mut report = start_report(checkpoints, &view);
     report.tasks.planned = planned.as_ref().map_or(0, Planned::tasks);

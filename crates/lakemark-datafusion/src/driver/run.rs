@@ -90,9 +90,9 @@ impl Driver<'_> {
         let checkpoints = self.checkpoints;
         let view = checkpoints.view().await?;
         self.report = start_report(checkpoints, &view);
-        check_places(checkpoints, &view, self.output.as_ref()).await?;
         let query = Query::new(query)?;
-        check_output(&query, self.output.as_ref())?;
+        self.output = check_output(&query, self.output.as_ref())?;
+        check_places(checkpoints, &view, self.output.as_ref()).await?;
         let began = Instant::now();
         let mut planned = query.physical(checkpoints).await?;
         let plan_seconds = began.elapsed().as_secs_f64();
