@@ -163,10 +163,24 @@ struct Found {
 impl Found {
     fn choose(&mut self, live: &Live, open: Option<u64>, source: &str, version: &LiveVersion) -> Result<()> {
         let (mut committed_atoms, mut kept) = (0, Vec::new());
+        let leaving = live.leaving(open);
         for (id, coverage) in &version.parts {
             let Some(row) = live.checkpoint(*id) else { continue };
-            if row.commit.is_some() && row.commit == open {
-                return Err(in_open_commit(&version.file, row.commit));
+            if row.commit.is_some() && row.commit == open || leaving.contains(id) {
+                return Err(in_open_commit(&version.file, open));
+            }
+            if row.decision == Decision::Blessed {
+                // Its rows are where an earlier forgetting left them.
+                for kept_id in kept_of(live, source, &version.file.path) {
+                    if self.retract {
+                        self.withdrawn.insert(kept_id);
+                        continue;
+                    }
+                    committed_atoms += coverage.touched_atoms(version.evidence.row_groups());
+                    kept.push(kept_id);
+                    let outputs = live.checkpoint(kept_id).into_iter().flat_map(|row| &row.outputs);
+                    self.doubled_outputs.extend(outputs.map(OutputFile::path));
+                }
             }
             if row.is_pending() || (self.retract && row.commit.is_some()) {
                 self.withdrawn.insert(*id);
@@ -218,7 +232,9 @@ impl Found {
             committed_atoms: 0,
             kept: Vec::new(),
         };
-        for (source, file) in blessed_over(live, &self.withdrawn) {
+        let (withdrawn, dropped) = with_blessed_over(live, std::mem::take(&mut self.withdrawn));
+        self.withdrawn = withdrawn;
+        for (source, file) in dropped {
             self.add(other(&source, &file, true));
         }
         for (source, file) in kept_in(live, &self.withdrawn) {
@@ -241,20 +257,44 @@ impl Found {
     }
 }
 
-/// Versions that were forgotten and then blessed while their rows were in the output of `gone`: without that output they
-/// are not done, whatever the blessing says.
+/// Committed checkpoints that keep rows of some version of `path`, which was forgotten.
+fn kept_of(live: &Live, source: &str, path: &str) -> BTreeSet<CheckpointId> {
+    let of = live.kept_rows().filter(|(of, forgotten)| *of == source && &*forgotten.file.path == path);
+    let is_committed = |id: &CheckpointId| live.checkpoint(*id).is_some_and(|row| row.commit.is_some());
+    of.flat_map(|(_, forgotten)| forgotten.kept.iter().copied()).filter(is_committed).collect()
+}
+
+/// Blessed versions of paths with rows in the output of `gone` that were forgotten before: without that output they are
+/// not done, whatever the blessing says. Of any version: a blessing may have taken the path under another token, which
+/// cannot be told from one of other content.
 pub(super) fn blessed_over(live: &Live, gone: &BTreeSet<CheckpointId>) -> Vec<(String, FileVersion)> {
     let is_blessed = |id: CheckpointId| live.checkpoint(id).is_some_and(|row| row.decision == Decision::Blessed);
     let mut found: Vec<_> = live
         .kept_rows()
         .filter(|(_, forgotten)| forgotten.kept.iter().any(|id| gone.contains(id)))
-        .filter_map(|(source, forgotten)| Some((source, live.find(source, &forgotten.file)?)))
+        .flat_map(|(source, forgotten)| live.versions(source, &forgotten.file.path).iter().map(move |v| (source, v)))
         .filter(|(_, version)| version.parts.iter().any(|(id, _)| is_blessed(*id)))
         .map(|(source, version)| (source.to_owned(), version.file.clone()))
         .collect();
     found.sort_by(|a, b| (&a.0, &a.1.path).cmp(&(&b.0, &b.1.path)));
     found.dedup();
     found
+}
+
+/// `gone`, and the checkpoints that have to go with it: a file whose blessing goes is done again whole, so that all its
+/// rows that an earlier forgetting left somewhere go too. Beside it the blessed versions.
+pub(super) fn with_blessed_over(
+    live: &Live,
+    mut gone: BTreeSet<CheckpointId>,
+) -> (BTreeSet<CheckpointId>, Vec<(String, FileVersion)>) {
+    loop {
+        let blessed = blessed_over(live, &gone);
+        let before = gone.len();
+        gone.extend(blessed.iter().flat_map(|(source, file)| kept_of(live, source, &file.path)));
+        if gone.len() == before {
+            return (gone, blessed);
+        }
+    }
 }
 
 /// Versions that were forgotten while their rows were in the output of `gone`, and that are not done again since: those
@@ -275,53 +315,55 @@ fn in_open_commit(file: &FileVersion, n: Option<u64>) -> Error {
 }
 
 impl Run {
-    /// Does what `plan` says: takes retracted output out of `sink`, then records everything in one manifest.
-    ///
-    /// Stopped in between, the destination lacks files that the store has: the next run refuses, and doing the same
-    /// again, or [`repair`](crate::ObjectCheckpointStore::repair_plan), finishes it.
+    /// Does what `plan` says, in one manifest. Output that is retracted leaves `sink` by a commit of its own, which the next
+    /// run ends if this one is stopped.
     ///
     /// # Errors
-    /// [`Refused`](crate::ErrorKind::Refused) when it would do something else by now, or `sink` is not the store's;
+    /// [`Refused`](crate::ErrorKind::Refused) when it would do something else by now, or `sink` is not the store's, or a
+    /// commit is not finished;
     /// [`Invalid`](crate::ErrorKind::Invalid) when output is to be retracted and there is no `sink`.
     pub async fn forget(&self, plan: &ForgetPlan, sink: Option<&dyn Sink>) -> Result<()> {
         let check = |head: &Head, live: &Live| {
             let now = ForgetPlan::in_state(head, live, plan.selection.clone())?;
             if now.is_same(plan) { Ok(()) } else { Err(changed(self.store())) }
         };
-        let (manifest, retracted) = self
+        let (manifest, leaving) = self
             .with_live(|head, live| {
                 check(head, live)?;
-                Ok::<_, Error>((head.manifest.clone(), retracted(live, &plan.withdrawn)))
+                let is_committed = |id: &CheckpointId| live.checkpoint(*id).is_some_and(|row| row.commit.is_some());
+                let leaving: Vec<CheckpointId> = plan.withdrawn.iter().copied().filter(is_committed).collect();
+                Ok::<_, Error>((head.manifest.clone(), leaving))
             })
             .await?;
-        match sink {
-            _ if retracted.is_empty() => {}
-            Some(sink) => {
-                check_bound(self.store(), &manifest, sink).await?;
-                check_there(&retracted, sink).await?;
-                self.worker().guard().await?;
-                sink.take_out(&retracted).await?;
-            }
-            None => return Err(Error::invalid("the destination is needed, to take output out of it")),
+        if leaving.is_empty() {
+            let transition = |segments| Transition::Forget(Gone { segments, ..Gone::default() });
+            return self
+                .operate(transition, |head, live| {
+                    check(head, live)?;
+                    Ok(plan.changes(&plan.withdrawn))
+                })
+                .await;
         }
-        let (files, rows) = (retracted.len() as u64, retracted.iter().map(|output| output.rows).sum());
-        let transition = |segments| Transition::Forget(Gone { files, rows, segments });
-        self.operate(transition, |head, live| {
+        let Some(sink) = sink else {
+            return Err(Error::invalid("the destination is needed, to take output out of it"));
+        };
+        check_bound(self.store(), &manifest, sink).await?;
+        let outputs = self.with_live(|_, live| retracted(live, &leaving)).await;
+        check_there(&outputs, sink).await?;
+        self.retract(sink, |head, live| {
             check(head, live)?;
-            Ok(plan.changes())
+            // Those whose output leaves are undone when it is out.
+            let now: Vec<_> = plan.withdrawn.iter().copied().filter(|id| !leaving.contains(id)).collect();
+            Ok((plan.changes(&now), leaving.clone()))
         })
         .await
     }
 }
 
-/// What is to be taken out is there, or was taken out by a retraction that was stopped: an absent file is not a retracted
-/// one.
+/// What is to be taken out is there: an absent file is not a retracted one.
 async fn check_there(retracted: &[OutputFile], sink: &dyn Sink) -> Result<()> {
-    let out: BTreeSet<String> = sink.leftovers().await?.into_iter().map(|leftover| leftover.path).collect();
     for output in retracted {
-        let aside = format!("unfit/{}-", output.name);
-        let was_taken = out.range(aside.clone()..).next().is_some_and(|path| path.starts_with(&aside));
-        if !was_taken && sink.visible_size(output).await? != Some(output.size) {
+        if sink.visible_size(output).await? != Some(output.size) {
             return Err(Error::refused(format!(
                 "the committed file `{}` is not there as it was written",
                 output.path()
@@ -336,11 +378,12 @@ async fn check_there(retracted: &[OutputFile], sink: &dyn Sink) -> Result<()> {
 }
 
 impl ForgetPlan {
-    fn changes(&self) -> Vec<Change> {
+    /// What changes at once; `withdrawn` are the checkpoints that are undone with it.
+    fn changes(&self, withdrawn: &[CheckpointId]) -> Vec<Change> {
         let mut changes = Vec::new();
-        if !self.withdrawn.is_empty() {
-            let why = if self.retracted_outputs.is_empty() { "forgotten" } else { "forgotten, output retracted" };
-            changes.push(Change::Event(Event::Withdrawn { checkpoints: self.withdrawn.clone(), why: why.into() }));
+        if !withdrawn.is_empty() {
+            let (checkpoints, why) = (withdrawn.to_vec(), "forgotten".to_owned());
+            changes.push(Change::Event(Event::Withdrawn { checkpoints, why }));
         }
         let mut by_source: BTreeMap<&str, Vec<ForgottenFile>> = BTreeMap::new();
         for forgotten in self.files.iter().filter(|file| file.dropped) {

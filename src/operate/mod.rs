@@ -10,6 +10,7 @@ mod rebase;
 mod repair;
 
 use crate::error::{Error, Result};
+use crate::identity::Root;
 use crate::run::{BeginOptions, Run, Wait};
 use crate::sink::Sink;
 use crate::store::{Lease, Manifest, ObjectCheckpointStore};
@@ -24,11 +25,41 @@ impl ObjectCheckpointStore {
     /// Wins an epoch for an operator's verb: with the sources and the destination that the store has.
     ///
     /// # Errors
-    /// As [`begin`](Self::begin); [`Invalid`](crate::ErrorKind::Invalid) when there is no store: a verb never makes one.
+    /// As [`begin`](Self::begin); [`Invalid`](crate::ErrorKind::Invalid) when there is no store: a verb never makes one;
+    /// [`Refused`](crate::ErrorKind::Refused) when the store was at another place when it last worked.
     pub async fn operate(&self, wait: Wait, lease: Lease) -> Result<Run> {
+        let Some(head) = self.newest().await? else { return Err(no_store(self)) };
+        self.check_place(&head.manifest)?;
+        self.operate_anywhere(wait, lease).await
+    }
+
+    /// As [`operate`](Self::operate), also for a store that was moved: this epoch makes the new place its own.
+    ///
+    /// # Errors
+    /// As [`operate`](Self::operate), but for the place.
+    pub async fn operate_anywhere(&self, wait: Wait, lease: Lease) -> Result<Run> {
         let Some(head) = self.newest().await? else { return Err(no_store(self)) };
         let (sources, sink) = (head.manifest.sources, head.manifest.sink);
         self.begin(BeginOptions { sources, sink, wait, lease }).await
+    }
+}
+
+impl ObjectCheckpointStore {
+    /// A copy of a store has the same destination as the store itself: what it says there is not to be acted on.
+    fn check_place(&self, manifest: &Manifest) -> Result<()> {
+        let (recorded, here) = (&manifest.endpoint, self.endpoint());
+        let resolved = |place: &str| Root::parse(place).ok().filter(Root::is_local).map(|root| root.resolved());
+        if recorded.is_empty()
+            || *recorded == here
+            || resolved(recorded).is_some_and(|root| Some(root) == resolved(&here))
+        {
+            return Ok(());
+        }
+        Err(Error::refused(format!("this store was at {recorded} when it last worked, and is a copy or was moved"))
+            .at(self.root())
+            .safe("nothing was changed in the store or the destination")
+            .way("if it is a copy: give the store itself")
+            .way("if it was moved: lakemark rebase JOB (or --store URL)"))
     }
 }
 

@@ -27,7 +27,8 @@ impl Rebase {
     /// Without the roots that are as recorded already.
     ///
     /// # Errors
-    /// [`Invalid`](crate::ErrorKind::Invalid) for a source that the store does not know, or a destination when it has none.
+    /// [`Invalid`](crate::ErrorKind::Invalid) for a source that the store does not know, or a destination when it has none;
+    /// [`Refused`](crate::ErrorKind::Refused) when the destination and a source would lie one in the other.
     pub fn against(mut self, manifest: &Manifest) -> Result<Self> {
         if let Some(stranger) = self.sources.keys().find(|name| !manifest.sources.contains_key(*name)) {
             let known: Vec<_> = manifest.sources.keys().map(|name| format!("`{name}`")).collect();
@@ -39,7 +40,25 @@ impl Rebase {
         }
         self.sources.retain(|name, root| manifest.sources.get(name).is_some_and(|known| known.root != *root));
         self.sink = self.sink.filter(|root| manifest.sink.as_ref().is_some_and(|known| known.root != *root));
+        self.check_apart(manifest)?;
         Ok(self)
+    }
+
+    /// Every run refuses a destination within a source, and a source within it.
+    fn check_apart(&self, manifest: &Manifest) -> Result<()> {
+        let Some(sink) = self.sink.as_ref().or(manifest.sink.as_ref().map(|sink| &sink.root)) else { return Ok(()) };
+        for (name, settings) in &manifest.sources {
+            let source = self.sources.get(name).unwrap_or(&settings.root);
+            let (a, b) = (sink.resolved(), source.resolved());
+            if a.contains(&b) || b.contains(&a) {
+                return Err(Error::refused(format!(
+                    "the destination {sink} and source `{name}` ({source}) lie one in the other"
+                ))
+                .safe("nothing was changed")
+                .way("move the destination to a place outside the source"));
+            }
+        }
+        Ok(())
     }
 
     /// How a listing of the new root of `source` fits what is known: files with path and size as recorded, files with

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use object_store::path::Path;
 use serde::Serialize;
 
-use super::forget::{blessed_over, kept_in};
+use super::forget::{blessed_over, kept_in, with_blessed_over};
 use super::{check_bound, check_sink, no_store};
 use crate::error::{Error, ErrorKind, Result};
 use crate::identity::{AttemptNonce, CheckpointId, FileVersion, ManifestVersion};
@@ -18,9 +18,8 @@ use crate::sink::Sink;
 use crate::store::commit_object::{self, CommitMember};
 use crate::store::envelope::digest;
 use crate::store::medium::Created;
-use crate::store::transition::{Gone, Transition};
 use crate::store::{
-    Event, Fault, ForgottenFile, Head, Live, ObjectCheckpointStore, ObjectName, OpenIntent, OutputFile,
+    CheckpointRow, Event, Fault, ForgottenFile, Head, Live, ObjectCheckpointStore, ObjectName, OpenIntent,
 };
 
 /// What is wrong with the objects of a store, by what can be done about it.
@@ -43,15 +42,14 @@ pub struct Lost {
     pub checkpoint: CheckpointId,
     /// Its files that are gone or changed.
     pub gone: Vec<String>,
-    /// Its other files: they are taken out of the destination, since their rows are done again too.
+    /// Its other files: they are taken out of the destination, since their rows are done again too. All of its files, when
+    /// nothing of it is lost, but it has rows of a file whose other rows are.
     pub taken_out: Vec<String>,
     /// Source files that are undone, with their sources, ascending.
     pub undone: Vec<(String, FileVersion)>,
     /// Those of them whose record is dropped whole: it was a blessing over rows that are lost.
     #[serde(skip)]
     dropped: Vec<(String, FileVersion)>,
-    #[serde(skip)]
-    outputs: Vec<OutputFile>,
 }
 
 impl Repair {
@@ -123,10 +121,12 @@ impl ObjectCheckpointStore {
     async fn rebuild(&self, head: &Head) -> Result<Option<(OpenIntent, bytes::Bytes)>> {
         let Some(intent) = &head.manifest.commits.open else { return Ok(None) };
         let live = Live::new(crate::store::segment::Levels::read(&self.medium, &head.manifest).await?);
+        let leaving = live.leaving(Some(intent.n));
+        let leaves = |row: &CheckpointRow| leaving.contains(&row.id);
         let members: Vec<CommitMember> = live
             .checkpoints()
-            .filter(|row| row.commit == Some(intent.n))
-            .map(|row| CommitMember { checkpoint: row.id, outputs: row.outputs.clone() })
+            .filter(|row| row.commit == Some(intent.n) || leaves(row))
+            .map(|row| CommitMember { checkpoint: row.id, outputs: row.outputs.clone(), leaves: leaves(row) })
             .collect();
         let bytes = commit_object::encode(&members)?;
         Ok((digest(&bytes) == intent.digest).then(|| (intent.clone(), bytes)))
@@ -184,21 +184,29 @@ impl ObjectCheckpointStore {
     /// Committed work whose output is no longer in `sink` as it was written.
     ///
     /// # Errors
-    /// As [`read`](Self::read); [`Refused`](ErrorKind::Refused) when `sink` is not the store's, or holds none of several
-    /// committed files, unless `all`: a destination that is not mounted has not lost its files.
+    /// As [`read`](Self::read); [`Refused`](ErrorKind::Refused) when `sink` is not the store's, or holds none of
+    /// the committed files, unless `all`: a destination that is not mounted has not lost its files.
     pub async fn lost_output(&self, sink: &dyn Sink, all: bool) -> Result<Vec<Lost>> {
         let view = self.read().await?;
         let Some(head) = &view.head else { return Err(no_store(self)) };
         check_sink(self, &head.manifest, Some(sink))?;
-        // A binding that is lost or damaged is made again once nothing else is missing; another store's is not touched.
-        if matches!(sink.bound_to(head.manifest.store).await, Ok(Some(_))) {
-            check_bound(self, &head.manifest, sink).await?;
+        // A binding that is lost or damaged is made again once nothing else is missing; another store's is not touched, and
+        // one that cannot be read may be another store's.
+        match sink.bound_to(head.manifest.store).await {
+            Ok(Some(_)) => check_bound(self, &head.manifest, sink).await?,
+            Ok(None) => {}
+            Err(error) if error.kind() == ErrorKind::Corrupt => {}
+            Err(error) => return Err(error),
         }
         let lost = lost_output(head, &view.live, sink).await?;
         let committed = view.expected().map_or(0, |expected| expected.committed.len());
         let gone: usize = lost.iter().map(|lost| lost.gone.len()).sum();
-        if committed > 1 && gone == committed && !all {
-            return Err(Error::refused(format!("none of the {committed} committed files is in the destination"))
+        if committed > 0 && gone == committed && !all {
+            let what = match committed {
+                1 => "the only committed file is not in the destination as it was written".to_owned(),
+                _ => format!("none of the {committed} committed files is in the destination as it was written"),
+            };
+            return Err(Error::refused(what)
                 .at(sink.binding().root)
                 .safe("nothing was changed")
                 .way("see that the destination is the right one, and mounted")
@@ -209,55 +217,62 @@ impl ObjectCheckpointStore {
 }
 
 async fn lost_output(head: &Head, live: &Live, sink: &dyn Sink) -> Result<Vec<Lost>> {
-    let open = head.manifest.commits.open.as_ref().map(|intent| intent.n);
-    let mut lost = Vec::new();
     if !sink.keeps_files() {
-        return Ok(lost);
+        return Ok(Vec::new());
     }
-    for row in live.committed_checkpoints().filter(|row| row.commit != open) {
-        let (mut gone, mut there) = (Vec::new(), Vec::new());
+    let open = head.manifest.commits.open.as_ref().map(|intent| intent.n);
+    let leaving = live.leaving(open);
+    let (mut there, mut damaged) = (BTreeSet::new(), BTreeSet::new());
+    let rows = || live.committed_checkpoints().filter(|row| row.commit != open && !leaving.contains(&row.id));
+    for row in rows() {
         for output in &row.outputs {
             // A file of that name in staging is not what readers see.
-            let is_there = sink.visible_size(output).await? == Some(output.size);
-            if is_there { &mut there } else { &mut gone }.push(output.path());
+            if sink.visible_size(output).await? == Some(output.size) {
+                there.insert(output.path());
+            } else {
+                damaged.insert(row.id);
+            }
         }
-        if !gone.is_empty() {
-            let covered = live.files_of(row.id).map(|(source, version)| (source.to_owned(), version.file.clone()));
-            let of = BTreeSet::from([row.id]);
-            let dropped = blessed_over(live, &of);
-            let mut undone: Vec<_> = covered.chain(dropped.iter().cloned()).chain(kept_in(live, &of)).collect();
-            undone.sort_by(|a, b| (&a.0, &a.1.path).cmp(&(&b.0, &b.1.path)));
-            undone.dedup();
-            let outputs = row.outputs.clone();
-            lost.push(Lost { checkpoint: row.id, gone, taken_out: there, undone, dropped, outputs });
-        }
+    }
+    let (lost_ids, _) = with_blessed_over(live, damaged);
+    let mut lost = Vec::new();
+    for row in rows().filter(|row| lost_ids.contains(&row.id)) {
+        let (taken_out, gone) = row.outputs.iter().map(|output| output.path()).partition(|path| there.contains(path));
+        let of = BTreeSet::from([row.id]);
+        let dropped = blessed_over(live, &of);
+        let covered = live.files_of(row.id).map(|(source, version)| (source.to_owned(), version.file.clone()));
+        let mut undone: Vec<_> = covered.chain(dropped.iter().cloned()).chain(kept_in(live, &of)).collect();
+        undone.sort_by(|a, b| (&a.0, &a.1.path).cmp(&(&b.0, &b.1.path)));
+        undone.dedup();
+        lost.push(Lost { checkpoint: row.id, gone, taken_out, undone, dropped });
     }
     Ok(lost)
 }
 
 impl Run {
-    /// Makes the work of `lost` undone: what is left of its output is taken out of `sink`, then it is withdrawn.
+    /// Makes the work of `lost` undone: what is left of its output is taken out of `sink`.
     ///
     /// # Errors
-    /// [`Refused`](ErrorKind::Refused) when something else is lost by now.
+    /// [`Refused`](ErrorKind::Refused) when something else is lost by now, or a commit is not finished.
     pub async fn withdraw_lost(&self, lost: &[Lost], sink: &dyn Sink) -> Result<()> {
         let (head, live) = self.view().await;
         if lost_output(&head, &live, sink).await? != lost {
             return Err(super::changed(self.store()));
         }
-        self.worker().guard().await?;
-        let outputs: Vec<OutputFile> = lost.iter().flat_map(|lost| lost.outputs.clone()).collect();
-        // Those of another size too: they are not what was committed.
-        sink.take_out(&outputs).await?;
-        let (files, rows) = (outputs.len() as u64, outputs.iter().map(|output| output.rows).sum());
-        let checkpoints = lost.iter().map(|lost| lost.checkpoint).collect();
-        let why = "their output was no longer in the destination".to_owned();
-        let mut changes = vec![Change::Event(Event::Withdrawn { checkpoints, why })];
-        for (source, file) in lost.iter().flat_map(|lost| lost.dropped.clone()) {
-            let files = vec![ForgottenFile { file, kept: Vec::new() }];
-            changes.push(Change::Event(Event::Forgotten { source, files }));
-        }
-        let transition = |segments| Transition::Withdraw(Gone { files, rows, segments });
-        self.operate(transition, |_, _| Ok(changes)).await
+        // Files of another size leave too: they are not what was committed.
+        self.retract(sink, |now, _| {
+            if now.manifest.version != head.manifest.version {
+                return Err(super::changed(self.store()));
+            }
+            let mut dropped: Vec<_> = lost.iter().flat_map(|lost| &lost.dropped).collect();
+            dropped.sort_by(|a, b| (&a.0, &a.1.path).cmp(&(&b.0, &b.1.path)));
+            dropped.dedup();
+            let forgotten = dropped.into_iter().map(|(source, file)| {
+                let files = vec![ForgottenFile { file: file.clone(), kept: Vec::new() }];
+                Change::Event(Event::Forgotten { source: source.clone(), files })
+            });
+            Ok((forgotten.collect(), lost.iter().map(|lost| lost.checkpoint).collect()))
+        })
+        .await
     }
 }

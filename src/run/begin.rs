@@ -10,7 +10,7 @@ use crate::steps::reach;
 use crate::store::chain::Appended;
 use crate::store::segment::{SegmentData, flush};
 use crate::store::transition::{SegmentChange, Transition, check_settings};
-use crate::store::{Binding, Event, EventRow, Holder, Lease, ObjectCheckpointStore, SourceSettings, View};
+use crate::store::{Binding, Event, EventRow, Holder, Lease, ObjectCheckpointStore, ObjectName, SourceSettings, View};
 
 /// What to do about a holder that may be live.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -38,6 +38,12 @@ pub struct BeginOptions {
 }
 
 impl ObjectCheckpointStore {
+    /// Whether there are seals of `epoch`, which nobody but workers under its holder write.
+    async fn was_used(&self, epoch: Epoch) -> Result<bool> {
+        let names = self.medium.list(&ObjectName::seals(epoch)).await?;
+        Ok(names.iter().any(|name| matches!(name.parse(), Ok(ObjectName::Seal(_)))))
+    }
+
     /// Wins a new epoch: fences every older one, folds the seals it left, and makes this process the holder.
     ///
     /// # Errors
@@ -91,6 +97,13 @@ impl ObjectCheckpointStore {
                 segments,
             };
             match self.chain.append(view.head.as_ref(), &open).await? {
+                Appended::Newest(_) if self.was_used(epoch).await? => {
+                    // A chain that lost its newest manifests counts again through numbers that were given. What was sealed
+                    // under them is folded by the next opening; nothing of this one must meet it by its name.
+                    tracing::warn!(epoch = epoch.0, "the number of this epoch was used before: opening the next one");
+                    seen = View::default();
+                    watch = HolderWatch::new(options.lease, Wait::Takeover);
+                }
                 Appended::Newest(head) => {
                     reach("open.after_manifest");
                     tracing::info!(epoch = head.manifest.epoch.0, store = %self.root(), "opened an epoch");

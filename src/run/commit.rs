@@ -1,7 +1,7 @@
 //! Committing: intent, sink, done; and finishing what earlier runs left.
 
-use super::state::{Run, State};
-use crate::error::{Error, Result};
+use super::state::{Change, Run, State};
+use crate::error::{Error, ErrorKind, Result};
 use crate::identity::{AttemptNonce, CheckpointId};
 use crate::sink::{Fitness, Intent, Settled, Sink};
 use crate::steps::reach;
@@ -11,7 +11,7 @@ use crate::store::invariants;
 use crate::store::medium::Created;
 use crate::store::segment::Event;
 use crate::store::transition::{Gone, SegmentChange, Transition};
-use crate::store::{Binding, OpenIntent, OutputFile, TableState};
+use crate::store::{Binding, Head, Live, OpenIntent, OutputFile, TableState};
 
 /// A commit that is visible.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +24,8 @@ pub struct Committed {
     pub files: u64,
     /// Rows in them.
     pub rows: u64,
+    /// Files that it took out of the destination: what they held is undone.
+    pub taken_out: u64,
     /// Files that were gone from staging: their checkpoints were withdrawn, their atoms are undone.
     pub missing: Vec<String>,
 }
@@ -56,8 +58,9 @@ impl Run {
         if unfit > 0 {
             self.advance(&mut state, withdraw).await?;
         }
-        let missing = committed.as_ref().is_some_and(|committed| !committed.missing.is_empty());
-        Ok(Recovered { committed, undone: unfit > 0 || missing })
+        let undone =
+            committed.as_ref().is_some_and(|committed| !committed.missing.is_empty() || committed.taken_out > 0);
+        Ok(Recovered { committed, undone: unfit > 0 || undone })
     }
 
     /// Brings the open intent, if there is one, into the sink.
@@ -189,17 +192,81 @@ impl Run {
         let members: Vec<CommitMember> = ids
             .iter()
             .filter_map(|id| state.live.checkpoint(*id))
-            .map(|row| CommitMember { checkpoint: row.id, outputs: row.outputs.clone() })
+            .map(|row| CommitMember { checkpoint: row.id, outputs: row.outputs.clone(), leaves: false })
             .collect();
-        invariants::check_members(&state.live, &members)?;
-        let bytes = commit_object::encode(&members)?;
-        let outputs = || members.iter().flat_map(|member| &member.outputs);
+        let intent = self.write_intent(state, &members, base).await?;
+        let (n, files, rows) = (intent.n, intent.files, intent.rows);
+        self.note(state, Event::Intent { n, files, rows, only });
+        reach("intent.before_segment");
+        self.advance(state, |segments| Transition::CommitIntent { intent, segments }).await
+    }
+
+    /// Takes the output of committed checkpoints out of `sink` and makes them undone, as a commit of its own: decided first,
+    /// so that whoever stalls in between takes out only what is to be out, and so that a successor ends it. `decide` looks
+    /// at the state and says what changes with the decision, and which checkpoints.
+    ///
+    /// # Errors
+    /// Those of `decide`, and then nothing is written; [`Refused`](ErrorKind::Refused) while another commit is not finished.
+    pub(crate) async fn retract(
+        &self,
+        sink: &dyn Sink,
+        decide: impl FnOnce(&Head, &Live) -> Result<(Vec<Change>, Vec<CheckpointId>)>,
+    ) -> Result<()> {
+        let mut state = self.state.lock().await;
+        let state = &mut *state;
+        self.check_sink(state, Some(sink))?;
+        self.gather(state).await?;
+        let (changes, checkpoints) = decide(&state.head, &state.live)?;
+        if let Some(open) = &state.head.manifest.commits.open {
+            return Err(Error::refused(format!("commit {} is not finished", open.n))
+                .at(self.store.root())
+                .safe("nothing was changed")
+                .way("finish it first: lakemark run JOB"));
+        }
+        if !sink.keeps_files() {
+            return Err(Error::new(ErrorKind::Unsupported, "output cannot be taken out of a table in this version")
+                .at(sink.binding().root)
+                .safe("nothing was changed")
+                .way("delete the rows with the table's own tools; the store keeps them as done"));
+        }
+        self.apply(state, changes)?;
+        let rows = checkpoints.iter().filter_map(|id| state.live.checkpoint(*id));
+        let members: Vec<CommitMember> =
+            rows.map(|row| CommitMember { checkpoint: row.id, outputs: row.outputs.clone(), leaves: true }).collect();
+        let intent = self.write_intent(state, &members, None).await?;
+        let (n, files, rows) = (intent.n, intent.leaving_files, intent.leaving_rows);
+        self.note(state, Event::Retract { n, checkpoints, files, rows });
+        self.advance(state, |segments| Transition::CommitIntent { intent, segments }).await?;
+        self.publish(state, Some(sink), false).await.map(drop).map_err(|error| match error.kind() {
+            ErrorKind::Fenced => error,
+            _ => error
+                .safe(format!("what leaves the destination is decided (commit {n}): what is left of it is still to go"))
+                .way("do the same again, or run: both finish it first"),
+        })
+    }
+
+    /// Writes the commit object of the next intent.
+    async fn write_intent(
+        &self,
+        state: &State,
+        members: &[CommitMember],
+        base: Option<TableState>,
+    ) -> Result<OpenIntent> {
+        invariants::check_members(&state.live, members)?;
+        let bytes = commit_object::encode(members)?;
+        let total = |leaves: bool| {
+            let outputs = || members.iter().filter(|member| member.leaves == leaves).flat_map(|member| &member.outputs);
+            (outputs().count() as u64, outputs().map(|output| output.rows).sum())
+        };
+        let ((files, rows), (leaving_files, leaving_rows)) = (total(false), total(true));
         let intent = OpenIntent {
             n: state.head.manifest.commits.last + 1,
             nonce: AttemptNonce::random(),
             digest: digest(&bytes),
-            files: outputs().count() as u64,
-            rows: outputs().map(|output| output.rows).sum(),
+            files,
+            rows,
+            leaving_files,
+            leaving_rows,
             base,
         };
         reach("intent.before_object");
@@ -207,10 +274,7 @@ impl Run {
             let place = self.store.medium.place(intent.name());
             return Err(Error::corrupt(place, "another object has the name of a new commit object"));
         }
-        let (n, files, rows) = (intent.n, intent.files, intent.rows);
-        self.note(state, Event::Intent { n, files, rows, only });
-        reach("intent.before_segment");
-        self.advance(state, |segments| Transition::CommitIntent { intent, segments }).await
+        Ok(intent)
     }
 
     /// Brings the open intent into the sink and records how it ended.
@@ -218,14 +282,17 @@ impl Run {
         let Some(open) = state.head.manifest.commits.open.clone() else {
             return Err(Error::invalid("there is no open intent"));
         };
-        let members = self.read_intent(&open).await?;
-        let files: Vec<OutputFile> = members.iter().flat_map(|m| m.outputs.iter().cloned()).collect();
+        let (leaving, members): (Vec<_>, Vec<_>) = self.read_intent(&open).await?.into_iter().partition(|m| m.leaves);
+        let outputs =
+            |of: &[CommitMember]| of.iter().flat_map(|m| m.outputs.iter().cloned()).collect::<Vec<OutputFile>>();
+        let (files, out) = (outputs(&members), outputs(&leaving));
         let intent = Intent {
             store: self.worker.store_id(),
             n: open.n,
             digest: &open.digest,
             base: open.base.as_ref(),
             files: &files,
+            leaving: &out,
             recovered,
             holder: &self.worker,
         };
@@ -254,13 +321,18 @@ impl Run {
             self.note(state, Event::Void { n: open.n });
             self.advance(state, |segments| Transition::CommitVoid { table, segments }).await?;
             tracing::warn!(n = open.n, "given up, behind a barrier: what is fit of it is committed anew");
-            return Ok(Committed { n: open.n, checkpoints: 0, files: 0, rows: 0, missing });
+            return Ok(Committed { n: open.n, checkpoints: 0, files: 0, rows: 0, taken_out: 0, missing });
+        }
+        if !leaving.is_empty() {
+            let checkpoints = leaving.iter().map(|member| member.checkpoint).collect();
+            let why = format!("their output was taken out by commit {}", open.n);
+            self.note(state, Event::Withdrawn { checkpoints, why });
         }
         let absent = || files.iter().filter(|file| missing.contains(&file.name));
         let (missing_files, missing_rows) = (absent().count() as u64, absent().map(|f| f.rows).sum());
         self.note(state, Event::Done { n: open.n });
         let done = |segments| Transition::CommitDone { missing_files, missing_rows, table, segments };
-        if withdrawn.is_empty() {
+        if withdrawn.is_empty() && leaving.is_empty() {
             // The record of the commit is in the intent's segment and in the manifest; history can wait for the next fold.
             self.append(state, &done(SegmentChange::default())).await?;
         } else {
@@ -268,7 +340,8 @@ impl Run {
         }
         let (files, rows) = (open.files - missing_files, open.rows - missing_rows);
         tracing::info!(n = open.n, files, rows, "committed");
-        Ok(Committed { n: open.n, checkpoints: (members.len() - withdrawn.len()) as u64, files, rows, missing })
+        let checkpoints = (members.len() - withdrawn.len()) as u64;
+        Ok(Committed { n: open.n, checkpoints, files, rows, taken_out: open.leaving_files, missing })
     }
 
     /// A checkpoint is visible whole or not at all: what is visible of one with files missing is taken out, and is missing

@@ -190,19 +190,26 @@ impl Run {
     ) -> Result<()> {
         let mut state = self.state.lock().await;
         self.gather(&mut state).await?;
-        for change in decide(&state.head, &state.live)? {
+        let changes = decide(&state.head, &state.live)?;
+        self.apply(&mut state, changes)?;
+        self.advance(&mut state, transition).await
+    }
+
+    /// Lets `changes` happen with the next manifest.
+    pub(super) fn apply(&self, state: &mut State, changes: Vec<Change>) -> Result<()> {
+        for change in changes {
             match change {
                 Change::Event(event) => {
                     if let Event::Withdrawn { checkpoints, .. } = &event {
                         let open = state.head.manifest.commits.open.as_ref().map(|intent| intent.n);
                         invariants::check_undone(&state.live, open, checkpoints)?;
                     }
-                    self.note(&mut state, event);
+                    self.note(state, event);
                 }
-                Change::Blessed(files) => self.add_blessed(&mut state, files)?,
+                Change::Blessed(files) => self.add_blessed(state, files)?,
             }
         }
-        self.advance(&mut state, transition).await
+        Ok(())
     }
 
     /// Adds `files` as done, under a checkpoint of their own that has no seal and no output.

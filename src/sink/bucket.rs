@@ -319,6 +319,7 @@ impl Sink for BucketSink {
         let one = async |file: &OutputFile| Ok::<_, Error>((!self.complete(file).await?).then(|| file.name.clone()));
         let publishing: Vec<_> = intent.files.iter().map(one).collect();
         let missing: Vec<Option<String>> = stream::iter(publishing).buffered(COMPLETED).try_collect().await?;
+        self.take_out(intent.leaving).await?;
         reach("rename.synced");
         Ok(Settled::Done { missing: missing.into_iter().flatten().collect(), table: None })
     }

@@ -91,6 +91,7 @@ impl Seen<'_> {
                              copied by hand"
                         ))
                         .way("restore the newest copy of the store")
+                        .way("if nothing was restored, and the store lost its newest manifest: lakemark repair JOB")
                         .way("if the file is a copy, take it out of the destination")
                         .way("fill another destination from the start, with another `store`"));
                 }

@@ -447,8 +447,13 @@ impl Sink for DirectorySink {
 
     async fn commit(&self, intent: &Intent<'_>) -> Result<Settled> {
         intent.holder.check().await?;
-        let files = intent.files.to_vec();
-        let missing = self.blocking(move |sink| sink.publish_now(&files)).await?;
+        let (files, leaving) = (intent.files.to_vec(), intent.leaving.to_vec());
+        let work = move |sink: Self| {
+            let missing = sink.publish_now(&files)?;
+            sink.take_out_now(&leaving)?;
+            Ok(missing)
+        };
+        let missing = self.blocking(work).await?;
         Ok(Settled::Done { missing, table: None })
     }
 }
@@ -530,6 +535,8 @@ fn size_of(path: &Path) -> Result<Option<u64>> {
 fn files_below(root: &Path) -> Result<Vec<String>> {
     let mut paths = Vec::new();
     let mut folders = vec![(root.to_owned(), String::new())];
+    // Where links lead, each once: a link into itself would have no end.
+    let mut linked: BTreeSet<PathBuf> = std::fs::canonicalize(root).into_iter().collect();
     while let Some((at, folder)) = folders.pop() {
         let entries = match std::fs::read_dir(&at) {
             Ok(entries) => entries,
@@ -549,6 +556,12 @@ fn files_below(root: &Path) -> Result<Vec<String>> {
             let path = if folder.is_empty() { name.into_owned() } else { format!("{folder}/{name}") };
             match entry.file_type() {
                 Ok(kind) if kind.is_dir() => folders.push((entry.path(), path)),
+                // A folder that was moved away and linked: readers follow the link, and so do names of files below it.
+                Ok(kind) if kind.is_symlink() && entry.path().is_dir() => {
+                    if std::fs::canonicalize(entry.path()).is_ok_and(|real| linked.insert(real)) {
+                        folders.push((entry.path(), path));
+                    }
+                }
                 _ => paths.push(path),
             }
         }

@@ -31,6 +31,8 @@ pub struct Intent<'a> {
     pub base: Option<&'a TableState>,
     /// The files it makes visible.
     pub files: &'a [OutputFile],
+    /// The visible files it takes out.
+    pub leaving: &'a [OutputFile],
     /// Whether somebody else may have begun to bring it about.
     pub recovered: bool,
     /// Who brings it about.
@@ -77,7 +79,7 @@ mod bare {
         /// An intent of `files` that no chain knows, to try a destination alone.
         pub fn bare(files: &'a [OutputFile]) -> Self {
             let (store, holder) = (StoreId::random(), &Unfenced);
-            Self { store, n: 1, digest: "", base: None, files, recovered: false, holder }
+            Self { store, n: 1, digest: "", base: None, files, leaving: &[], recovered: false, holder }
         }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::commit_object::CommitMember;
 use super::live::Live;
 use super::manifest::{Manifest, SegmentRef, TransitionKind};
-use super::segment::Decision;
+use super::segment::{CheckpointRow, Decision};
 use crate::error::{Error, ErrorKind, Result};
 use crate::identity::{CheckpointId, Epoch, ManifestVersion};
 
@@ -88,8 +88,13 @@ pub fn check_members(live: &Live, members: &[CommitMember]) -> Result<()> {
         if !ids.insert(id) {
             return Err(broken("I6", format!("{id} is in the commit twice")));
         }
-        let Some(row) = live.checkpoint(id).filter(|row| row.is_pending()) else {
-            return Err(broken("I7", format!("{id} is no checkpoint that waits for a commit")));
+        let may = |row: &&CheckpointRow| match member.leaves {
+            true => row.decision == Decision::Accepted && row.commit.is_some(),
+            false => row.is_pending(),
+        };
+        let Some(row) = live.checkpoint(id).filter(may) else {
+            let wanted = if member.leaves { "is committed" } else { "waits for a commit" };
+            return Err(broken("I7", format!("{id} is no checkpoint that {wanted}")));
         };
         if row.outputs != member.outputs {
             return Err(broken("I6", format!("the files of {id} are not those of its seal")));
@@ -121,7 +126,7 @@ mod tests {
 
     fn member(input: u32, name: &str) -> CommitMember {
         let output = OutputFile { name: name.into(), folder: String::new(), size: 1, rows: 1, upload: None };
-        CommitMember { checkpoint: CheckpointId::first(Epoch(1), InputId(input)), outputs: vec![output] }
+        CommitMember { checkpoint: CheckpointId::first(Epoch(1), InputId(input)), outputs: vec![output], leaves: false }
     }
 
     fn live(members: &[&CommitMember]) -> Live {
@@ -178,6 +183,11 @@ mod tests {
         state.happen(EventRow { version: ManifestVersion(2), epoch: Epoch(1), at: 0, event });
         assert!(check_undone(&state, Some(1), &[a.checkpoint]).unwrap_err().what().starts_with("I6"));
         assert!(check_undone(&state, None, &[a.checkpoint]).is_ok(), "its commit is done");
-        assert!(check_members(&state, &[a]).unwrap_err().what().starts_with("I7"), "it is in a commit already");
+        assert!(
+            check_members(&state, std::slice::from_ref(&a)).unwrap_err().what().starts_with("I7"),
+            "it is in a commit already"
+        );
+        assert!(check_members(&state, &[CommitMember { leaves: true, ..a }]).is_ok(), "only what is committed leaves");
+        assert!(check_members(&live(&[&b]), &[CommitMember { leaves: true, ..b }]).is_err());
     }
 }

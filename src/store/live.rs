@@ -254,6 +254,15 @@ impl Live {
         }
     }
 
+    /// The checkpoints whose output commit `n` takes out.
+    pub(crate) fn leaving(&self, n: Option<u64>) -> &[CheckpointId] {
+        let found = self.events.iter().rev().find_map(|row| match &row.event {
+            Event::Retract { n: of, checkpoints, .. } if Some(*of) == n => Some(checkpoints.as_slice()),
+            _ => None,
+        });
+        found.unwrap_or_default()
+    }
+
     /// Checkpoints of commits into the store's destination, from their intents on.
     pub(crate) fn committed_checkpoints(&self) -> impl Iterator<Item = &CheckpointRow> {
         // What a caller brought into a sink of its own is not in this one.

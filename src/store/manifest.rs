@@ -45,10 +45,21 @@ pub struct OpenIntent {
     pub files: u64,
     /// Rows it adds.
     pub rows: u64,
+    /// Committed files that it takes out.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub leaving_files: u64,
+    /// Rows in those.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub leaving_rows: u64,
     /// The table as it was when the commit was decided: whatever brings it about is in the versions after this one.
     /// `None` for a directory, and for a table that was not there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<TableState>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_zero(n: &u64) -> bool {
+    *n == 0
 }
 
 impl OpenIntent {

@@ -49,7 +49,7 @@ pub struct Expected {
     pub last_commit: u64,
     /// Files of the commits that are done: each is there.
     pub committed: Vec<OutputFile>,
-    /// Files of the open intent: each may be there.
+    /// Files that the open intent adds or takes out: each may be there.
     pub open: Vec<OutputFile>,
     /// The number of the intent that those files are of.
     pub intent: Option<u64>,
@@ -77,9 +77,11 @@ impl View {
             intent: open,
             table: manifest.table.clone(),
         };
-        for (n, output) in self.live.committed_outputs() {
-            let files = if Some(n) == open { &mut expected.open } else { &mut expected.committed };
-            files.push(output.clone());
+        let leaving = self.live.leaving(open);
+        for row in self.live.committed_checkpoints() {
+            let may_be_there = row.commit == open || leaving.contains(&row.id);
+            let files = if may_be_there { &mut expected.open } else { &mut expected.committed };
+            files.extend(row.outputs.iter().cloned());
         }
         Some(expected)
     }
@@ -145,7 +147,7 @@ impl ObjectCheckpointStore {
     }
 
     /// Where it is reached: the root, and the server if it was named.
-    pub(crate) fn endpoint(&self) -> String {
+    pub fn endpoint(&self) -> String {
         self.endpoint.to_string()
     }
 

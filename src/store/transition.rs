@@ -160,6 +160,8 @@ impl Transition {
                 if let Some(intent) = new.commits.open.take() {
                     new.commits.files += intent.files - missing_files;
                     new.commits.rows += intent.rows - missing_rows;
+                    new.commits.files = new.commits.files.saturating_sub(intent.leaving_files);
+                    new.commits.rows = new.commits.rows.saturating_sub(intent.leaving_rows);
                 }
                 keep_table(&mut new, table.as_ref());
             }
@@ -329,8 +331,8 @@ mod tests {
     }
 
     fn intent(n: u64) -> Transition {
-        let intent =
-            OpenIntent { n, nonce: AttemptNonce::random(), digest: String::new(), files: 3, rows: 30, base: None };
+        let (nonce, digest) = (AttemptNonce::random(), String::new());
+        let intent = OpenIntent { n, nonce, digest, files: 3, rows: 30, leaving_files: 0, leaving_rows: 0, base: None };
         Transition::CommitIntent { intent, segments: SegmentChange::default() }
     }
 

@@ -57,7 +57,7 @@ async fn hundreds_of_runs_stay_cheap_to_open_and_to_add_to() {
     assert_eq!(view.live.events().len() as u64, 4 * RUNS, "opened, intent, done, closed: the whole history");
     let run = store.begin(takeover()).await.unwrap();
     let log = faults.take_log();
-    assert!(log.len() <= 6 + levels as usize, "{} requests to open: {log:?}", log.len());
+    assert!(log.len() <= 7 + levels as usize, "{} requests to open: {log:?}", log.len());
     assert_eq!(count(&log, Op::Put), 1);
     assert_eq!(run.list_checkpoints().await.unwrap().len() as u64, RUNS * ATOMS);
     run.close().await.unwrap();

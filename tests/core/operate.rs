@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lakemark::store::{Decision, Event, TransitionKind};
 use lakemark::{
-    CheckpointStore, Counts, DirectorySink, ErrorKind, ForgetPlan, Lake, Lease, Pattern, Reason, Rebase, Root,
+    CheckpointStore, Counts, DirectorySink, ErrorKind, ForgetPlan, Intent, Lake, Lease, Pattern, Reason, Rebase, Root,
     Selection, Sink, SourcePolicy, Wait, bless_plan, plan_source,
 };
 use rstest::rstest;
@@ -456,7 +456,7 @@ async fn a_blessing_over_kept_rows_goes_with_them(#[case] retract: bool) {
         assert_eq!(plan.files.iter().filter(|file| file.dropped).count(), 2, "{plan:?}");
     } else {
         fs::remove_file(fs::read_dir(site.at("out")).unwrap().next().unwrap().unwrap().path()).unwrap();
-        let lost = site.store().lost_output(&site.sink(), false).await.unwrap();
+        let lost = site.store().lost_output(&site.sink(), true).await.unwrap();
         assert_eq!(lost[0].undone.len(), 6);
         let run = operator(&site).await;
         run.withdraw_lost(&lost, &site.sink()).await.unwrap();
@@ -464,6 +464,162 @@ async fn a_blessing_over_kept_rows_goes_with_them(#[case] retract: bool) {
     }
     assert!(seen_done(&site.store()).await.is_empty(), "none of its rows is there");
     collect_garbage(&site.store(), &site.objects(), &site.sink()).await;
+}
+
+/// Who decides a retraction and stalls takes out only what was to be out: its successor ends it, and what that does again is
+/// not touched.
+#[tokio::test]
+async fn a_retraction_that_is_stopped_is_ended_by_the_next_run_and_by_nobody_twice() {
+    let site = committed(&["a", "b", "c"]).await;
+    let plan =
+        ForgetPlan::of(&site.store().read().await.unwrap(), Selection { retract: true, ..paths(&["a", "b"]) }).unwrap();
+    let before = site.store().read().await.unwrap();
+    let outputs: Vec<_> = before.live.committed_outputs().map(|(_, output)| output.clone()).collect();
+    let leaving: Vec<_> =
+        outputs.into_iter().filter(|output| plan.retracted_outputs.contains(&output.path())).collect();
+    let stalled = operator(&site).await;
+    assert!(stalled.forget(&plan, Some(&DyingSink(site.sink(), Dies::BeforePublish))).await.is_err());
+    assert_eq!(site.visible(), results(&["a", "b", "c"]), "nothing is out yet");
+    // One of the files went before it stalled.
+    let first = Intent { leaving: &leaving[..1], ..Intent::bare(&[]) };
+    site.sink().commit(&first).await.unwrap();
+    site.sink().check(site.store().read().await.unwrap().expected().as_ref()).await.unwrap();
+    assert!(ForgetPlan::of(&site.store().read().await.unwrap(), Selection { retract: true, ..paths(&["c"]) }).is_ok());
+
+    let run = site.begin().await;
+    let recovered = run.recover(Some(&site.sink())).await.unwrap();
+    assert_eq!((recovered.committed.unwrap().taken_out, recovered.undone), (2, true));
+    assert_eq!(site.visible(), results(&["c"]));
+    work_left(&run, &site.sink(), &["a", "b", "c"]).await.unwrap();
+    run.commit(Some(&site.sink())).await.unwrap();
+    run.close().await.unwrap();
+    assert_eq!(site.visible(), results(&["a", "b", "c"]));
+    // The stalled one wakes up inside its call.
+    site.sink().commit(&Intent { leaving: &leaving, ..Intent::bare(&[]) }).await.unwrap();
+    assert_eq!(site.visible(), results(&["a", "b", "c"]));
+    assert!(stalled.forget(&plan, Some(&site.sink())).await.is_err());
+    let commits = newest(&site.store()).await.commits;
+    assert_eq!((commits.last, commits.files, commits.rows), (3, 3, 3));
+    collect_garbage(&site.store(), &site.objects(), &site.sink()).await;
+    assert_eq!(site.visible(), results(&["a", "b", "c"]));
+}
+
+async fn bless_again(site: &Site, path: &str, mtime: i64) {
+    let mut file = crate::harness::whole(path);
+    file.file.mtime = Some(mtime);
+    let (source, updates, unusable, reasons) = (SOURCE.to_owned(), Vec::new(), Vec::new(), BTreeMap::new());
+    let run = operator(site).await;
+    run.bless(vec![lakemark::Blessing { source, files: vec![file], updates, unusable, reasons }]).await.unwrap();
+    run.close().await.unwrap();
+}
+
+/// A blessing over rows that an earlier forgetting left: forgetting it says that they are doubled, and retracting a
+/// neighbour takes all of them out, so that the file is there once when it is done again. Also when the blessing took the
+/// file under another token.
+#[rstest]
+#[tokio::test]
+async fn a_blessing_is_no_better_than_the_rows_it_stands_for(#[values(7, 8)] mtime: i64) {
+    let site = Site::quick();
+    let run = site.begin().await;
+    packed(&run, &site, &["a", "b"]).await;
+    run.commit(Some(&site.sink())).await.unwrap();
+    run.close().await.unwrap();
+    forget(&site, paths(&["a"])).await;
+    let run = site.begin().await;
+    packed(&run, &site, &["a", "c"]).await;
+    run.commit(Some(&site.sink())).await.unwrap();
+    run.close().await.unwrap();
+    forget(&site, paths(&["a"])).await;
+    bless_again(&site, "a", mtime).await;
+    let view = site.store().read().await.unwrap();
+    let again = ForgetPlan::of(&view, paths(&["a"])).unwrap();
+    assert_eq!((again.doubled_outputs.len(), again.doubled_rows > 0), (2, true), "{again:?}");
+    let plan = ForgetPlan::of(&view, Selection { retract: true, ..paths(&["b"]) }).unwrap();
+    assert_eq!((plan.withdrawn.len(), plan.retracted_outputs.len()), (2, 2), "a's rows are in both: {plan:?}");
+    let undone: Vec<_> = plan.files.iter().map(|file| &*file.file.path).collect();
+    assert!(["a", "b", "c"].iter().all(|path| undone.contains(path)), "{undone:?}");
+    forget(&site, Selection { retract: true, ..paths(&["b"]) }).await;
+    assert_eq!(site.visible(), Vec::<String>::new());
+    assert!(seen_done(&site.store()).await.is_empty(), "nothing is done whose rows are nowhere");
+
+    // As a repair does when the output of a neighbour is lost.
+    let run = site.begin().await;
+    packed(&run, &site, &["a", "b"]).await;
+    packed(&run, &site, &["c"]).await;
+    run.commit(Some(&site.sink())).await.unwrap();
+    run.close().await.unwrap();
+    forget(&site, paths(&["a"])).await;
+    bless_again(&site, "a", mtime).await;
+    let victim = fs::read_dir(site.at("out")).unwrap().map(|entry| entry.unwrap().path());
+    let victim = victim.into_iter().find(|path| fs::read_to_string(path).unwrap().contains("\"b\"")).unwrap();
+    fs::remove_file(victim).unwrap();
+    let lost = site.store().lost_output(&site.sink(), false).await.unwrap();
+    let run = operator(&site).await;
+    run.withdraw_lost(&lost, &site.sink()).await.unwrap();
+    run.close().await.unwrap();
+    assert_eq!(seen_done(&site.store()).await, ["c"]);
+}
+
+/// A chain that lost its newest manifests counts again through numbers that were given: what was sealed under them must not
+/// be taken for the work of new tasks.
+#[rstest]
+#[tokio::test]
+async fn the_number_of_an_epoch_that_was_lost_is_not_used_again(#[values(1, 2)] lost: u64) {
+    let site = committed(&["a"]).await;
+    for _ in 0..lost {
+        let run = site.begin().await;
+        work_left(&run, &site.sink(), &["b", "c"]).await.unwrap();
+        drop(run);
+    }
+    let manifests = site.at("store/manifests");
+    let mut names: Vec<_> = fs::read_dir(&manifests).unwrap().map(|entry| entry.unwrap().path()).collect();
+    names.sort();
+    for name in names.iter().rev().take(lost as usize) {
+        fs::remove_file(name).unwrap();
+    }
+    let run = site.begin().await;
+    assert!(run.worker().epoch().0 > 2, "{:?}", run.worker().epoch());
+    let already = run.with_live(|_, live| done(live)).await;
+    for path in ["x", "y", "z", "b", "c"].iter().filter(|path| !already.iter().any(|done| done == *path)) {
+        let sealed = work(&run, &site.sink(), path).await.unwrap();
+        assert!(matches!(sealed, lakemark::SealOutcome::Sealed(_)), "{path} met a seal of other work");
+    }
+    run.commit(Some(&site.sink())).await.unwrap();
+    run.close().await.unwrap();
+    assert_eq!(site.visible(), results(&["a", "b", "c", "x", "y", "z"]));
+    assert_eq!(seen_done(&site.store()).await, ["a", "b", "c", "x", "y", "z"]);
+}
+
+/// A copy of a store says the same of the same destination; only the store itself may act on it.
+#[tokio::test]
+async fn a_copy_of_a_store_changes_nothing_of_the_destination() {
+    let site = committed(&["a", "b"]).await;
+    let (from, to) = (site.at("store"), site.at("copy"));
+    copy_folder(&from, &to);
+    let copy = lakemark::ObjectCheckpointStore::open(to.to_str().unwrap()).unwrap();
+    let error = copy.operate(Wait::Takeover, Lease::default()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+    assert!(error.to_string().contains("lakemark rebase"), "{error}");
+    let moved = copy.operate_anywhere(Wait::Takeover, Lease::default()).await.unwrap();
+    moved.close().await.unwrap();
+    copy.operate(Wait::Takeover, Lease::default()).await.unwrap().close().await.unwrap();
+    // By a link it is the same place.
+    std::os::unix::fs::symlink(&from, site.at("link")).unwrap();
+    let linked = lakemark::ObjectCheckpointStore::open(site.at("link").to_str().unwrap()).unwrap();
+    linked.operate(Wait::Takeover, Lease::default()).await.unwrap().close().await.unwrap();
+}
+
+fn copy_folder(from: &std::path::Path, to: &std::path::Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            copy_folder(&entry.path(), &target)
+        } else {
+            let _ = fs::copy(entry.path(), target).unwrap();
+        }
+    }
 }
 
 /// A destination that is not mounted, or another one at its place, has lost nothing and is not changed.

@@ -62,7 +62,11 @@ pub(crate) fn run(report: &RunReport, output: &OutputArgs) {
         }
     }
     for commit in &report.commits {
-        text.push_str(&format!("commit {}: {} files, {} rows\n", commit.n, commit.files, commit.rows));
+        let left = match commit.taken_out {
+            0 => String::new(),
+            n => format!("; {n} files left, of a retraction that was stopped"),
+        };
+        text.push_str(&format!("commit {}: {} files, {} rows{left}\n", commit.n, commit.files, commit.rows));
     }
     text.push_str(&outcome_line(report));
     let _ = writeln!(std::io::stderr().lock(), "{text}");

@@ -116,11 +116,13 @@ pub struct CommitReport {
     pub files: u64,
     /// Rows in it.
     pub rows: u64,
+    /// Files that it took out: an earlier retraction was ended.
+    pub taken_out: u64,
 }
 
 impl From<&Committed> for CommitReport {
     fn from(c: &Committed) -> Self {
-        Self { n: c.n, checkpoints: c.checkpoints, files: c.files, rows: c.rows }
+        Self { n: c.n, checkpoints: c.checkpoints, files: c.files, rows: c.rows, taken_out: c.taken_out }
     }
 }
 

@@ -243,7 +243,7 @@ impl<S: TableSubject + std::fmt::Debug + 'static> Scene<S> {
 
     fn intent<'a>(&'a self, n: u64, base: Option<&'a TableState>, files: &'a [OutputFile]) -> Intent<'a> {
         let digest = if n == 1 { "first" } else { "next" };
-        Intent { store: self.store, n, digest, base, files, recovered: false, holder: &self.holder }
+        Intent { store: self.store, n, digest, base, files, leaving: &[], recovered: false, holder: &self.holder }
     }
 
     async fn expect_live(&self, wanted: &[OutputFile], foreign: usize, what: &str) {

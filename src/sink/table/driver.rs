@@ -382,6 +382,7 @@ impl<T: Table> Sink for CommitDriver<T> {
     }
 
     async fn commit(&self, intent: &Intent<'_>) -> Result<Settled> {
+        self.take_out(intent.leaving).await?;
         self.drive(intent).await
     }
 }

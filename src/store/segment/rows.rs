@@ -130,6 +130,17 @@ pub enum Event {
         /// The versions.
         files: Vec<ForgottenFile>,
     },
+    /// Commit `n` takes the output of committed checkpoints out of the destination, and makes them undone when it is done.
+    Retract {
+        /// The commit.
+        n: u64,
+        /// The checkpoints.
+        checkpoints: Vec<CheckpointId>,
+        /// Their files.
+        files: u64,
+        /// Rows in those.
+        rows: u64,
+    },
     /// An epoch was opened.
     Opened {
         /// By whom.

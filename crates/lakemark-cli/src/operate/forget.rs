@@ -1,11 +1,12 @@
 //! `lakemark forget`.
 
-use lakemark::{Epoch, Error, ForgetPlan, Forgotten, Selection, View};
+use lakemark::{Epoch, Error, ForgetPlan, Forgotten, ObjectCheckpointStore, Selection, View};
 use lakemark_datafusion::Outcome;
 use serde::Serialize;
 
 use super::{check_lost_rows, confirmed, count, patterns, sink_of, some, tell, under_an_epoch, without_source};
 use crate::args::{ForgetArgs, OutputArgs};
+use crate::config::JobConfig;
 use crate::status::{open_view, relative_to};
 use crate::{Ended, Failure, config};
 
@@ -26,7 +27,12 @@ pub(crate) async fn forget(args: &ForgetArgs, output: &OutputArgs) -> Ended {
         epoch: args.epoch.map(Epoch),
         retract: args.retract,
     };
+    let (view, finished) = finish_retraction(&config, &store, view, args, output).await?;
     let plan = ForgetPlan::of(&view, selection)?;
+    if plan.is_empty() && finished {
+        tell("forget", &store, output, true, &Forgetting { plan: &plan, without_source: Vec::new() });
+        return Ok(Outcome::Done);
+    }
     if plan.is_empty() {
         let named = paths.iter().map(|path| path.display().to_string()).chain(args.glob.iter().cloned());
         let named = named.chain(args.epoch.map(|epoch| format!("epoch {epoch}"))).collect::<Vec<_>>().join(", ");
@@ -45,15 +51,22 @@ pub(crate) async fn forget(args: &ForgetArgs, output: &OutputArgs) -> Ended {
     let gone: Vec<&Forgotten> = plan.files.iter().filter(|file| without.contains(&pair(file))).collect();
     let shared: Vec<String> = gone.iter().filter(|file| !file.chosen).map(|file| file.file.to_string()).collect();
     check_lost_rows(args.lose_rows, &shared)?;
-    let without_source = gone.iter().map(|file| file.file.to_string()).collect();
-    let told = Forgetting { plan: &plan, without_source };
+    let gone = gone.iter().map(|file| file.file.to_string()).collect();
+    let told = Forgetting { plan: &plan, without_source: gone };
     if !confirmed(&args.change, output, &told.shown())? {
         tell("forget", &store, output, false, &told);
         return Ok(Outcome::Nothing);
     }
     let sink = sink_of(&config, &head.manifest)?;
     let sink = sink.as_ref().map(|sink| &**sink as _);
-    under_an_epoch(&store, &config, &args.change, async |run| run.forget(&plan, sink).await).await?;
+    under_an_epoch(&store, &config, &args.change, async |run| {
+        // It may have waited: what was there then may be gone by now.
+        let now = without_source(&config, &head.manifest, plan.files.iter().map(pair)).await?;
+        let gone = plan.files.iter().filter(|file| !file.chosen && now.contains(&pair(file)));
+        check_lost_rows(args.lose_rows, &gone.map(|file| file.file.to_string()).collect::<Vec<_>>())?;
+        run.forget(&plan, sink).await
+    })
+    .await?;
     if !output.quiet {
         eprintln!(
             "forgotten; {}",
@@ -62,6 +75,32 @@ pub(crate) async fn forget(args: &ForgetArgs, output: &OutputArgs) -> Ended {
     }
     tell("forget", &store, output, true, &told);
     Ok(Outcome::Done)
+}
+
+/// Ends a retraction that was stopped half-way. Whether there was one.
+async fn finish_retraction(
+    config: &JobConfig,
+    store: &ObjectCheckpointStore,
+    view: View,
+    args: &ForgetArgs,
+    output: &OutputArgs,
+) -> Result<(View, bool), Failure> {
+    let Some(head) = &view.head else { return Ok((view, false)) };
+    let Some(open) = head.manifest.commits.open.as_ref().filter(|open| open.leaving_files > 0) else {
+        return Ok((view, false));
+    };
+    let left = format!(
+        "ends commit {} first, a retraction that was stopped: {} leave the destination",
+        open.n,
+        count(open.leaving_files, "committed file")
+    );
+    if !confirmed(&args.change, output, &[left])? {
+        return Ok((view, false));
+    }
+    let sink = sink_of(config, &head.manifest)?;
+    let sink = sink.as_ref().map(|sink| &**sink as _);
+    under_an_epoch(store, config, &args.change, async |run| run.recover(sink).await).await?;
+    Ok((store.read().await?, true))
 }
 
 /// The path as the store knows it: relative to the root of any source, or whole, and then of the source it lies in.

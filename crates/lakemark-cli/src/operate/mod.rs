@@ -90,7 +90,20 @@ async fn without_source(
     let mut gone = HashSet::new();
     for (name, files) in by_source {
         let listing = match config.tracked().find(|source| source.name == name) {
-            Some(source) => Lake::connect(&source.url, &source.storage_options).await?.list().await?,
+            Some(source) => {
+                let lake = Lake::connect(&source.url, &source.storage_options).await?;
+                let recorded = manifest.sources.get(&name).map(|settings| &settings.root);
+                if recorded.is_some_and(|recorded| recorded != lake.root()) {
+                    // A copy of the files tells nothing of those that the store means.
+                    let what = format!("source `{name}` is at {} in the job, and elsewhere in the store", lake.root());
+                    return Err(Error::refused(what)
+                        .at(recorded.map(ToString::to_string).unwrap_or_default())
+                        .safe("nothing was changed")
+                        .way("give the job the root that the store has")
+                        .way("if the files were moved: lakemark rebase JOB"));
+                }
+                lake.list().await?
+            }
             None => {
                 let Some(settings) = manifest.sources.get(&name) else { continue };
                 let listing =
@@ -146,7 +159,11 @@ async fn under_an_epoch<T>(
     verb: impl AsyncFnOnce(&Run) -> Result<T>,
 ) -> Result<T> {
     let lease = Lease { beat: config.run.beat, lease: config.run.lease };
-    let run = store.operate(wait(change), lease).await?;
+    act(store.operate(wait(change), lease).await?, verb).await
+}
+
+/// Does a verb under an epoch that was won for it, and closes that.
+async fn act<T>(run: Run, verb: impl AsyncFnOnce(&Run) -> Result<T>) -> Result<T> {
     let done = verb(&run).await;
     let closed = run.close().await;
     done.and_then(|done| closed.map(|_| done))
@@ -158,7 +175,8 @@ fn sink_of(config: &JobConfig, manifest: &Manifest) -> Result<Option<Arc<dyn Out
         return Ok(Some(output.sink));
     }
     let Some(binding) = &manifest.sink else { return Ok(None) };
-    job::sink(&binding.kind, &binding.root.to_string(), &config.sink.storage_options).map(Some)
+    let sink = job::sink(&binding.kind, &binding.root.to_string(), &config.sink.storage_options)?;
+    Ok(Some(sink.partitioned(&binding.partition_by)))
 }
 
 fn patterns(globs: &[String]) -> Result<Vec<Pattern>, Failure> {

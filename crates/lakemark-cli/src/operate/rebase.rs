@@ -1,10 +1,10 @@
 //! `lakemark rebase`.
 
-use lakemark::{Lake, Rebase};
+use lakemark::{Lake, Lease, Rebase};
 use lakemark_datafusion::Outcome;
 use serde::Serialize;
 
-use super::{confirmed, tell, under_an_epoch};
+use super::{act, confirmed, tell, wait};
 use crate::args::{OutputArgs, RebaseArgs};
 use crate::status::open_view;
 use crate::{Ended, Failure, config, job};
@@ -68,19 +68,25 @@ pub(crate) async fn rebase(args: &RebaseArgs, output: &OutputArgs) -> Ended {
         moves.push(Move { source: None, from, to: root.to_string(), files: None });
     }
     let told = Moves { moves };
-    if rebase.is_empty() {
+    let moved =
+        (!manifest.endpoint.is_empty() && manifest.endpoint != store.endpoint()).then(|| manifest.endpoint.clone());
+    if rebase.is_empty() && moved.is_none() {
         if !output.quiet {
             eprintln!("the store has the roots of the job already");
         }
         tell("rebase", &store, output, false, &told);
         return Ok(Outcome::Nothing);
     }
-    let shown: Vec<String> = told.moves.iter().map(shown).collect();
+    let store_moved =
+        moved.map(|from| format!("the store is at {} from now on, no longer at {from}", store.endpoint()));
+    let shown: Vec<String> = store_moved.into_iter().chain(told.moves.iter().map(shown)).collect();
     if !confirmed(&args.change, output, &shown)? {
         tell("rebase", &store, output, false, &told);
         return Ok(Outcome::Nothing);
     }
-    under_an_epoch(&store, &config, &args.change, async |run| run.rebase(rebase).await).await?;
+    let lease = Lease { beat: config.run.beat, lease: config.run.lease };
+    let run = store.operate_anywhere(wait(&args.change), lease).await?;
+    act(run, async |run| if rebase.is_empty() { Ok(()) } else { run.rebase(rebase).await }).await?;
     tell("rebase", &store, output, true, &told);
     Ok(Outcome::Done)
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use lakemark::{Lost, ObjectCheckpointStore, OutputSink, Repair, Result};
+use lakemark::{ErrorKind, Lost, ObjectCheckpointStore, OutputSink, Repair, Result, StoreId};
 use lakemark_datafusion::Outcome;
 use serde::Serialize;
 
@@ -55,13 +55,23 @@ pub(crate) async fn repair(args: &RepairArgs, output: &OutputArgs) -> Ended {
                 return Ok(Outcome::Nothing);
             }
             let lost = &told.lost;
-            under_an_epoch(&store, &config, &args.change, async |run| run.withdraw_lost(lost, &*sink).await).await?;
+            under_an_epoch(&store, &config, &args.change, async |run| {
+                // It may have waited: what was there then may be gone by now.
+                let now =
+                    without_source(&config, &head.manifest, lost.iter().flat_map(|lost| lost.undone.clone())).await?;
+                let beside = lost.iter().filter(|lost| !lost.taken_out.is_empty()).flat_map(|lost| &lost.undone);
+                let gone: BTreeSet<String> =
+                    beside.filter(|file| now.contains(file)).map(|(_, file)| file.to_string()).collect();
+                check_lost_rows(args.lose_rows, &gone.into_iter().collect::<Vec<_>>())?;
+                run.withdraw_lost(lost, &*sink).await
+            })
+            .await?;
             done = true;
         }
         // All that was committed is there: it is the destination of this store.
         told.binding = view.expected().is_some_and(|expected| expected.last_commit > 0)
             && sink.keeps_files()
-            && !matches!(sink.bound_to(head.manifest.store).await, Ok(Some(_)));
+            && has_no_binding(&*sink, head.manifest.store).await?;
         if let (true, Some(store_id)) = (told.binding, view.store_id()) {
             let shown = format!("makes the binding of {} to this store again", sink.root());
             if !confirmed(&args.change, output, &[shown])? {
@@ -96,6 +106,15 @@ pub(crate) async fn repair(args: &RepairArgs, output: &OutputArgs) -> Ended {
     }
     tell("repair", &store, output, done, &told);
     Ok(if done { Outcome::Done } else { Outcome::Nothing })
+}
+
+/// Whether the destination does not say whom it belongs to, or says it in a damaged record. One that cannot be read may say it.
+async fn has_no_binding(sink: &dyn OutputSink, store: StoreId) -> Result<bool> {
+    match sink.bound_to(store).await {
+        Ok(bound) => Ok(bound.is_none()),
+        Err(error) if error.kind() == ErrorKind::Corrupt => Ok(true),
+        Err(error) => Err(error),
+    }
 }
 
 /// Whether the only strange files in the destination are of checkpoints that wait for a commit.

@@ -183,6 +183,31 @@ fn r130_what_is_forgotten_and_retracted_is_not_there_twice() {
     scene.assert_exact_for_all();
 }
 
+/// A retraction that is killed anywhere is ended by the next run, or by the same verb.
+#[rstest]
+fn a_killed_retraction_is_ended_by_whoever_comes_next(
+    #[values("intent.before_manifest", "intent.after_manifest", "rename.synced", "done.before_manifest")] step: &str,
+    #[values(false, true)] by_run: bool,
+) {
+    let scene = Scene::small();
+    scene.run(&[]).done();
+    let args = ["big.parquet", "--retract", "--yes"];
+    let killed = Running::start(scene.command("forget", &args).env("LAKEMARK_KILL_AT", step)).wait();
+    assert!(killed.was_killed(), "{}", killed.stderr);
+    if !by_run {
+        let again = ended(&scene, "forget", &args);
+        assert_eq!((again.code(), &again.json()["done"]), (0, &true.into()), "{}", again.stderr);
+        assert_eq!(scene.look("verify")["sound"], true);
+        scene.assert_part();
+    }
+    let ran = scene.run(&[]);
+    assert_eq!(ran.code, 0, "{ran}");
+    scene.assert_exact_for_all();
+    scene.run(&[]).nothing();
+    did(&scene, "gc", &[]);
+    scene.assert_exact();
+}
+
 #[test]
 fn lost_output_and_damaged_objects_are_repaired() {
     let scene = Scene::small();
@@ -236,7 +261,9 @@ fn rows_whose_source_is_gone_are_not_taken_away_by_a_neighbour() {
     // Lost output of a task of several files is mended at the first try.
     let (victim, _) = super::output::files_below(&scene.out()).swap_remove(0);
     fs::remove_file(victim).unwrap();
-    let told = did(&scene, "repair", &[]);
+    let unmounted = ended(&scene, "repair", &["--yes"]);
+    assert_eq!(unmounted.code(), 5, "the only file is not there: {}", unmounted.stderr);
+    let told = did(&scene, "repair", &["--all-lost"]);
     assert_eq!(told["lost"][0]["undone"].as_array().unwrap().len(), 5, "{told:#}");
     scene.run(&[]).done();
     assert_eq!(scene.committed().values().sum::<u64>(), rows);

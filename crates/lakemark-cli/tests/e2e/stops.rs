@@ -33,7 +33,8 @@ fn go_on(running: Running) -> Ran {
 
 #[rstest]
 fn a_zombie_that_goes_on_at_any_point_doubles_nothing(#[values(1, 3)] nth: usize) {
-    for step in STEPS {
+    // Those of tables are of other destinations.
+    for step in STEPS.iter().filter(|step| !step.starts_with("table.")) {
         let scene = Scene::small();
         let repeated = matches!(*step, "run.task" | "run.output" | "run.written" | "seal.before" | "seal.after")
             || matches!(*step, "rename.before" | "rename.after");
