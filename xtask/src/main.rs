@@ -19,13 +19,19 @@ const USAGE: &str = "usage: cargo xtask test [-- ARGS] | bench [ARGS] | deps | d
 /// Each entry is one invocation of `cargo test`. The core is tested alone, as its users build it: without the features
 /// that engines turn on in its dependencies; the simulation too. The others share one set of features, so DataFusion is
 /// built once.
-const TESTED: &[&[&str]] =
-    &[&["lakemark"], &["lakemark-sim"], &["lakemark-datafusion", "lakemark-cli", "xtask"], &["lakemark-model"]];
+const TESTED: &[&[&str]] = &[
+    &["lakemark"],
+    &["lakemark-sim"],
+    &["lakemark-datafusion", "lakemark-cli", "xtask"],
+    &["lakemark-delta"],
+    &["lakemark-model"],
+];
 
 /// What a package must not depend on, directly or not; `*` stands for any ending.
 const FORBIDDEN: &[(&str, &[&str])] = &[
     ("lakemark", &["lakemark-*", "datafusion*", "ballista*", "deltalake*", "iceberg*"]),
     ("lakemark-datafusion", &["lakemark-*"]),
+    ("lakemark-delta", &["lakemark-*", "datafusion*", "ballista*", "deltalake*", "iceberg*"]),
     ("lakemark-cli", &[]),
     // The model is written from the protocol, not from the code that it checks.
     ("lakemark-model", &["lakemark*", "datafusion*"]),

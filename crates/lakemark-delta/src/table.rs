@@ -1,0 +1,271 @@
+//! The table: what the driver of commits asks, answered from the log.
+
+use std::sync::Arc;
+
+use arrow_schema::{DataType, Schema};
+use async_trait::async_trait;
+use lakemark::disk::{Disk, RealDisk};
+use lakemark::{
+    Attempted, Bucket, Error, ErrorKind, History, OutputFile, Result, Root, StorageOptions, StoreId, Table,
+    TableCommit, TableState,
+};
+use object_store::{ObjectStore, PutMode};
+use parquet::file::metadata::ParquetMetaData;
+use serde_json::Value;
+
+use crate::entry::{self, APPLICATION, NewTable, Shape};
+use crate::footers::Noted;
+use crate::kernel::DeltaBase;
+use crate::place::{Place, entry_path};
+use crate::protocol::Demands;
+use crate::{KIND, history, schema};
+
+/// A Delta table. Clones share what is known of the files that were written, and nothing else.
+#[derive(Debug, Clone)]
+pub struct DeltaTable {
+    place: Place,
+    partition_by: Vec<String>,
+    /// The rows to write, in types that Delta has.
+    rows: Option<Arc<Schema>>,
+    noted: Arc<Noted>,
+}
+
+impl DeltaTable {
+    /// The table at `url`, reached with `options`. Nothing is asked of it yet.
+    ///
+    /// # Errors
+    /// As [`Root::parse`] and [`Bucket::connect`].
+    pub fn connect(url: &str, options: &StorageOptions) -> Result<Self> {
+        let root = Root::parse(url)?;
+        if root.is_local() {
+            return Self::on_disk(root, Arc::new(RealDisk));
+        }
+        let bucket = Bucket::connect(&root, options)?;
+        Self::in_bucket(root, &bucket)
+    }
+
+    /// The table in the folder `root` of `disk`.
+    ///
+    /// # Errors
+    /// [`Invalid`](ErrorKind::Invalid) for what is no folder of a disk.
+    pub fn on_disk(root: Root, disk: Arc<dyn Disk>) -> Result<Self> {
+        Ok(Self::at(Place::on_disk(root, disk)?))
+    }
+
+    /// The table below the prefix of `root` in `bucket`.
+    ///
+    /// # Errors
+    /// [`Invalid`](ErrorKind::Invalid) for a prefix that cannot be a key.
+    pub fn in_bucket(root: Root, bucket: &Bucket) -> Result<Self> {
+        Ok(Self::at(Place::in_bucket(root, bucket)?))
+    }
+
+    fn at(place: Place) -> Self {
+        Self { place, partition_by: Vec::new(), rows: None, noted: Arc::default() }
+    }
+
+    /// What the table is made of: as it is, or as it is to be.
+    fn shape(&self, base: Option<&DeltaBase>) -> Result<Shape> {
+        if let Some(base) = base {
+            let metadata = base.snapshot().table_configuration().metadata();
+            let schema = self.parsed_schema(metadata.schema_string())?;
+            return Ok(Shape { schema, partition_by: metadata.partition_columns().to_vec() });
+        }
+        let rows = self.rows.as_ref().ok_or_else(|| {
+            Error::new(ErrorKind::Refused, "there is no table, and the rows that it would be made of are not known")
+                .at(&self.place.root)
+                .safe("nothing was written")
+                .way("run the job, which makes it")
+        })?;
+        Ok(Shape { schema: schema::to_delta(rows), partition_by: self.partition_by.clone() })
+    }
+
+    fn parsed_schema(&self, text: &str) -> Result<Value> {
+        serde_json::from_str(text).map_err(|e| {
+            Error::new(ErrorKind::Corrupt, "the schema of the table is no JSON")
+                .at(&self.place.root)
+                .safe("nothing was changed")
+                .way("mend the table with its own tools")
+                .caused_by(e)
+        })
+    }
+
+    /// Whether the entry of `version`, which was just created on `base`, is the end of the log. It is not where somebody
+    /// else went on, and where the log it was created in is not the one that was looked at: a clean-up frees the names of
+    /// old entries, and a table that was dropped those of all.
+    async fn is_newest(&self, base: Option<&DeltaBase>, version: u64) -> Result<bool> {
+        let versions = self.place.versions_from(base.map_or(version, DeltaBase::version)).await?;
+        let follows = base.is_none_or(|base| versions.contains(&base.version()));
+        Ok(follows && versions.iter().all(|other| *other <= version))
+    }
+
+    fn indeterminate(&self, what: &str) -> Error {
+        Error::new(ErrorKind::Indeterminate, what)
+            .at(&self.place.root)
+            .safe("the files of the commit wait; none of them is deleted")
+            .way("run again: whether it landed is looked up first")
+    }
+}
+
+/// Whether Delta has a text form for a partition value of this type.
+fn can_partition(of: &DataType) -> bool {
+    !matches!(of, DataType::List(_) | DataType::Struct(_) | DataType::Map(..) | DataType::Binary)
+}
+
+#[async_trait]
+impl Table for DeltaTable {
+    type Base = DeltaBase;
+
+    fn kind(&self) -> &str {
+        KIND
+    }
+
+    fn root(&self) -> &Root {
+        &self.place.root
+    }
+
+    fn partition_by(&self) -> &[String] {
+        &self.partition_by
+    }
+
+    fn partitioned(&self, columns: &[String]) -> Self {
+        Self { partition_by: columns.to_vec(), ..self.clone() }
+    }
+
+    fn storable(&self, schema: &Schema) -> Result<Schema> {
+        let storable = schema::storable(schema)?;
+        for column in &self.partition_by {
+            let Ok(field) = storable.field_with_name(column) else { continue };
+            if !can_partition(field.data_type()) {
+                let what =
+                    format!("`partition_by` names `{column}`, and a Delta table cannot be partitioned by its type");
+                return Err(Error::invalid(format!("{what}, {}", field.data_type()))
+                    .safe("nothing was read or written")
+                    .way("take it out of `partition_by`")
+                    .way(format!("cast it in the query, for example arrow_cast({column}, 'Utf8')")));
+            }
+        }
+        Ok(storable)
+    }
+
+    fn of_rows(&self, schema: &Schema) -> Self {
+        Self { rows: Some(Arc::new(schema.clone())), ..self.clone() }
+    }
+
+    fn check_fits(&self, base: &DeltaBase) -> Result<()> {
+        let configuration = base.snapshot().table_configuration();
+        let (protocol, metadata) = (configuration.protocol(), configuration.metadata());
+        let shape = self.shape(Some(base))?;
+        let features: Vec<String> =
+            protocol.writer_features().unwrap_or_default().iter().map(ToString::to_string).collect();
+        let demands = Demands {
+            reader_version: protocol.min_reader_version(),
+            writer_version: protocol.min_writer_version(),
+            writer_features: &features,
+            configuration: metadata.configuration(),
+            schema: &shape.schema,
+        };
+        let here = |error: Error| error.at(&self.place.root);
+        demands.check(self.rows.as_deref().is_some_and(schema::has_timestamp_ntz)).map_err(here)?;
+        let Some(rows) = &self.rows else { return Ok(()) };
+        schema::check_appendable(rows, &shape.schema).map_err(here)?;
+        if shape.partition_by != self.partition_by {
+            let named = |columns: &[String]| format!("({})", columns.join(", "));
+            return Err(here(
+                Error::refused(format!(
+                    "the table is partitioned by {}, and the job by {}",
+                    named(&shape.partition_by),
+                    named(&self.partition_by)
+                ))
+                .safe("nothing was written to the table")
+                .way("set `partition_by` to the columns of the table, in their order")
+                .way("write to another table"),
+            ));
+        }
+        Ok(())
+    }
+
+    fn wrote(&self, output: &OutputFile, metadata: &ParquetMetaData) {
+        self.noted.note(&output.name, metadata);
+    }
+
+    async fn load(&self) -> Result<Option<DeltaBase>> {
+        DeltaBase::newest(&self.place).await
+    }
+
+    fn state(&self, base: &DeltaBase) -> TableState {
+        let metadata = base.snapshot().table_configuration().metadata();
+        let schema = Shape::digest(metadata.schema_string(), metadata.partition_columns());
+        TableState { id: metadata.id().to_owned(), version: base.version(), schema }
+    }
+
+    async fn last_marker(&self, base: &DeltaBase, store: StoreId) -> Result<Option<u64>> {
+        base.last_transaction(format!("{APPLICATION}{store}")).await
+    }
+
+    async fn other_store(&self, base: &DeltaBase, store: Option<StoreId>) -> Result<Option<StoreId>> {
+        history::other_store(&self.place, base.version(), store).await
+    }
+
+    async fn history(&self, base: &DeltaBase, since: Option<u64>, store: StoreId) -> Result<History> {
+        let mut history = history::history(&self.place, since, base.version(), store).await?;
+        if !history.markers.is_empty() {
+            self.place.settle().await?;
+            history::leave_out_strays(&mut history, self.last_marker(base, store).await?);
+        }
+        Ok(history)
+    }
+
+    async fn live(&self, base: &DeltaBase, paths: &[String]) -> Result<usize> {
+        let live = base.live(paths).await?;
+        if live > 0 {
+            self.place.settle().await?;
+        }
+        Ok(live)
+    }
+
+    async fn is_empty(&self, base: &DeltaBase) -> Result<bool> {
+        base.is_empty().await
+    }
+
+    async fn append(&self, base: Option<&DeltaBase>, commit: &TableCommit<'_>) -> Result<Attempted> {
+        let shape = self.shape(base)?;
+        let new = base.is_none().then(|| NewTable {
+            id: uuid::Uuid::new_v4().to_string(),
+            has_timestamp_ntz: self.rows.as_deref().is_some_and(schema::has_timestamp_ntz),
+        });
+        let statistics = self.noted.of(&self.place, commit.files).await?;
+        let now = lakemark::time::now_ms();
+        let on = base.map(DeltaBase::version);
+        let text = entry::lines(commit, on, &shape, new.as_ref(), &statistics, now)?;
+        let version = on.map_or(0, |on| on + 1);
+        match self.place.entries.put_opts(&entry_path(version), text.into(), PutMode::Create.into()).await {
+            Ok(_) => {}
+            Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) => {
+                return Ok(Attempted::Conflict);
+            }
+            Err(error) => {
+                let what = "whether the commit landed is not known: the table did not say";
+                return Ok(Attempted::Unknown(self.indeterminate(what).caused_by(error)));
+            }
+        }
+        self.noted.forget(commit.files);
+        match self.is_newest(base, version).await {
+            Ok(true) => {}
+            Ok(false) => {
+                let what = "whether the commit landed is not known: the log went on, or another one is in its place";
+                return Ok(Attempted::Unknown(self.indeterminate(what)));
+            }
+            Err(error) => {
+                let what = "whether the commit landed is not known: the log could not be listed";
+                return Ok(Attempted::Unknown(self.indeterminate(what).caused_by(error)));
+            }
+        }
+        if let Some(base) = base {
+            base.checkpoint_if_due(version).await;
+            return Ok(Attempted::Landed(TableState { version, ..self.state(base) }));
+        }
+        let schema = Shape::digest(&shape.schema.to_string(), &shape.partition_by);
+        Ok(Attempted::Landed(TableState { id: new.map(|new| new.id).unwrap_or_default(), version, schema }))
+    }
+}

@@ -1,0 +1,58 @@
+//! The contract of every table format, on a disk and in a bucket.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use lakemark::disk::RealDisk;
+use lakemark::{Bucket, DataFiles, DirectorySink, Root, TableContract, check_table_contract};
+use lakemark_delta::{DeltaTable, KIND};
+use object_store::local::LocalFileSystem;
+use object_store::memory::InMemory;
+
+use crate::subject::{Subject, one_column, write_three_rows};
+
+async fn check(fresh: impl Fn(u32) -> (Subject, DataFiles) + 'static) {
+    let count = AtomicU32::new(0);
+    check_table_contract(&TableContract {
+        fresh: Box::new(move || fresh(count.fetch_add(1, Ordering::Relaxed))),
+        schema: one_column(),
+        write: write_three_rows,
+        // The transaction keeps its number, and the digest is gone with the log.
+        keeps_markers: false,
+    })
+    .await;
+}
+
+/// A table in a new folder below `folder` that no URL can spell as it is.
+pub fn on_disk(folder: &std::path::Path, n: u32) -> (Subject, DataFiles) {
+    let path = folder.join(format!("ta ble%20é#[{n}]"));
+    std::fs::create_dir(&path).unwrap();
+    let url = path.to_str().unwrap();
+    let table = DeltaTable::on_disk(Root::parse(url).unwrap(), Arc::new(RealDisk)).unwrap();
+    let objects = Arc::new(LocalFileSystem::new_with_prefix(&path).unwrap());
+    let files = DataFiles::on_disk(DirectorySink::open(KIND, url).unwrap());
+    (Subject::new(table, objects, "file:///"), files)
+}
+
+/// A table below a prefix of a new bucket that no URL can spell as it is.
+pub fn in_bucket(n: u32) -> (Subject, DataFiles) {
+    let store = Arc::new(InMemory::new());
+    let bucket = Bucket { objects: Arc::clone(&store) as _, uploads: store };
+    let root = Root::parse(&format!("memory://bucket/pre%20fix%2520é/{n}")).unwrap();
+    let table = DeltaTable::in_bucket(root.clone(), &bucket).unwrap();
+    let objects = bucket.below(&root).unwrap();
+    let files = DataFiles::in_bucket(KIND, root, bucket).unwrap();
+    (Subject::new(table, objects, "memory:///"), files)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_table_on_a_disk_keeps_the_contract() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_owned();
+    check(move |n| on_disk(&path, n)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_table_in_a_bucket_keeps_the_contract() {
+    check(in_bucket).await;
+}

@@ -1,0 +1,21 @@
+//! Other readers and writers, in Python.
+
+use std::path::Path;
+use std::process::Command;
+
+/// Runs `script` with `arguments`; what it printed. `None`: there is no Python to run it with.
+///
+/// # Panics
+/// When the script fails.
+pub fn run(script: &str, arguments: &[&Path]) -> Option<String> {
+    let Some(python) = std::env::var_os("LAKEMARK_READERS_PYTHON") else {
+        eprintln!("skipped: LAKEMARK_READERS_PYTHON is not set, so deltalake cannot read or write the table");
+        return None;
+    };
+    // A thread that is still running at the end of the interpreter would end it as a failure.
+    let script = format!("{script}\nimport os\nsys.stdout.flush()\nos._exit(0)\n");
+    let output = Command::new(python).arg("-c").arg(&script).args(arguments).output().unwrap();
+    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{script}\n{stdout}\n{stderr}");
+    Some(stdout.trim().to_owned())
+}

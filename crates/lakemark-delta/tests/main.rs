@@ -1,0 +1,29 @@
+//! Delta tables as destinations: one binary, a module a subject. What other readers and writers see and do needs
+//! `LAKEMARK_READERS_PYTHON`, a Python with `deltalake`, `duckdb` and `pyarrow`.
+
+#![allow(clippy::unwrap_used, reason = "a harness panics where it is used wrongly")]
+
+#[path = "delta/checkpoints.rs"]
+mod checkpoints;
+#[path = "delta/contract.rs"]
+mod contract;
+#[path = "delta/fits.rs"]
+mod fits;
+#[path = "delta/partitions.rs"]
+mod partitions;
+#[path = "delta/power_loss.rs"]
+mod power_loss;
+#[path = "delta/python.rs"]
+mod python;
+#[path = "delta/readers.rs"]
+mod readers;
+#[path = "delta/statistics.rs"]
+mod statistics;
+#[path = "delta/strays.rs"]
+mod strays;
+#[path = "delta/subject.rs"]
+mod subject;
+#[path = "delta/writer.rs"]
+mod writer;
+#[path = "delta/writers.rs"]
+mod writers;
