@@ -48,7 +48,9 @@ pub use identity::{
 };
 pub use operate::{Blessing, ForgetPlan, Forgotten, Garbage, Lost, Rebase, Repair, Selection, bless_plan};
 pub use plan::*;
-pub use run::{AtomRegistry, BeginOptions, CheckpointIdMap, Committed, Recovered, Run, TaskRead, Wait, Worker};
+pub use run::{
+    AtomRegistry, BeginOptions, CheckpointIdMap, Committed, Decided, Recovered, Run, TaskRead, Wait, Worker,
+};
 pub use sink::*;
 pub use source::*;
 pub use storage::{Bucket, StorageOptions};

@@ -110,7 +110,7 @@ impl Run {
     }
 
     /// A commit into another sink than the recorded one would call visible what is not.
-    fn check_sink(&self, state: &State, sink: Option<&dyn Sink>) -> Result<()> {
+    pub(super) fn check_sink(&self, state: &State, sink: Option<&dyn Sink>) -> Result<()> {
         let (recorded, given) = (state.head.manifest.sink.as_ref(), sink.map(Sink::binding));
         if recorded == given.as_ref() {
             return Ok(());
@@ -362,7 +362,7 @@ impl Run {
     }
 
     /// Reads the exact set of an intent (I6).
-    async fn read_intent(&self, intent: &OpenIntent) -> Result<Vec<CommitMember>> {
+    pub(super) async fn read_intent(&self, intent: &OpenIntent) -> Result<Vec<CommitMember>> {
         let place = self.store.medium.place(intent.name());
         let Some(bytes) = self.store.medium.get(intent.name()).await? else {
             return Err(Error::corrupt(place, "the commit object of the open intent is missing"));

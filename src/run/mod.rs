@@ -2,6 +2,7 @@
 
 mod begin;
 mod commit;
+mod decide;
 mod holder_watch;
 mod lifecycle;
 mod registry;
@@ -10,6 +11,7 @@ mod worker;
 
 pub use begin::{BeginOptions, Wait};
 pub use commit::{Committed, Recovered};
+pub use decide::Decided;
 pub use registry::{AtomRegistry, CheckpointIdMap, TaskRead};
 pub(crate) use state::Change;
 pub use state::Run;

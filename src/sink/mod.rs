@@ -91,6 +91,18 @@ pub trait Sink: Debug + Send + Sync {
     /// The table as it is now. `None`: the destination is none, or there is none yet.
     async fn table(&self) -> Result<Option<TableState>>;
 
+    /// Makes sure that `intent` is not in the table and never will be, by a barrier. Done again, it ends in the same state.
+    ///
+    /// # Errors
+    /// [`Refused`](crate::ErrorKind::Refused) when the table says that it is there;
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) for a directory, whose intents are never given up.
+    async fn give_up(&self, _intent: &Intent<'_>) -> Result<Option<TableState>> {
+        Err(crate::error::Error::new(crate::ErrorKind::Unsupported, "a commit into a directory is never given up")
+            .at(self.binding().root)
+            .safe("nothing was changed")
+            .way("run again: what is there of it tells what became of it"))
+    }
+
     /// Brings `intent` about. Done again, also after a crash half-way or by a stalled predecessor at the same time, it ends
     /// in the same state.
     ///

@@ -342,9 +342,13 @@ fn is_finer(from: &DataType) -> bool {
     use arrow_schema::TimeUnit::Nanosecond;
     match from {
         DataType::Timestamp(Nanosecond, _) | DataType::Date64 => true,
-        DataType::List(f) | DataType::LargeList(f) | DataType::FixedSizeList(f, _) | DataType::Map(f, _) => {
-            is_finer(f.data_type())
-        }
+        DataType::List(f)
+        | DataType::LargeList(f)
+        | DataType::ListView(f)
+        | DataType::LargeListView(f)
+        | DataType::FixedSizeList(f, _)
+        | DataType::RunEndEncoded(_, f)
+        | DataType::Map(f, _) => is_finer(f.data_type()),
         DataType::Struct(fields) => fields.iter().any(|field| is_finer(field.data_type())),
         DataType::Dictionary(_, values) => is_finer(values),
         _ => false,

@@ -145,6 +145,8 @@ pub enum TransitionKind {
     Forget,
     /// A source or the destination is at another root.
     Rebase,
+    /// A person said which table to go on with.
+    Table,
     /// The holder is finished.
     Close,
 }

@@ -97,6 +97,13 @@ pub enum Transition {
         /// Segments with the record of it.
         segments: SegmentChange,
     },
+    /// A person said which table to go on with.
+    Table {
+        /// As it is now; `None`: there is none.
+        table: Option<TableState>,
+        /// What does not count as being in it any more.
+        gone: Gone,
+    },
     /// The holder is finished.
     Close(SegmentChange),
 }
@@ -114,6 +121,7 @@ impl Transition {
             Self::Bless(_) => TransitionKind::Bless,
             Self::Forget(_) => TransitionKind::Forget,
             Self::Rebase { .. } => TransitionKind::Rebase,
+            Self::Table { .. } => TransitionKind::Table,
             Self::Close(_) => TransitionKind::Close,
         }
     }
@@ -125,7 +133,7 @@ impl Transition {
             | Self::CommitDone { segments, .. }
             | Self::CommitVoid { segments, .. }
             | Self::Rebase { segments, .. } => segments,
-            Self::Withdraw(gone) | Self::Forget(gone) => &gone.segments,
+            Self::Withdraw(gone) | Self::Forget(gone) | Self::Table { gone, .. } => &gone.segments,
             Self::Fold(s) | Self::Bless(s) | Self::Close(s) => s,
         }
     }
@@ -180,7 +188,10 @@ impl Transition {
                     binding.root = root.clone();
                 }
             }
-            Self::Withdraw(gone) | Self::Forget(gone) => {
+            Self::Withdraw(gone) | Self::Forget(gone) | Self::Table { gone, .. } => {
+                if let Self::Table { table, .. } = self {
+                    new.table.clone_from(table);
+                }
                 new.commits.files = new.commits.files.saturating_sub(gone.files);
                 new.commits.rows = new.commits.rows.saturating_sub(gone.rows);
             }

@@ -88,6 +88,10 @@ impl<S: Sink> Sink for DyingSink<S> {
         self.0.table().await
     }
 
+    async fn give_up(&self, intent: &Intent<'_>) -> Result<Option<TableState>> {
+        self.0.give_up(intent).await
+    }
+
     async fn commit(&self, intent: &Intent<'_>) -> Result<Settled> {
         let most = match self.1 {
             Dies::BeforePublish => 0,

@@ -225,3 +225,99 @@ async fn a_table_that_was_taken_back_is_refused_before_anything_is_done() {
     assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
     assert!(error.to_string().contains("lakemark reopen --table"), "{error}");
 }
+
+/// A commit of which nothing tells whether it landed: compacted, and the log cleaned, before the driver's successor looked.
+async fn undecided() -> Place {
+    let place = Place::new();
+    let run = place.begin().await;
+    place.work(&run, "z").await;
+    run.commit(Some(&place.sink())).await.unwrap();
+    run.close().await.unwrap();
+    place.died(Dies::AfterPublish).await;
+    place.table.compact().await;
+    place.table.foreign_append().await;
+    place.table.clean_log().await;
+    let run = place.begin().await;
+    let error = run.recover(Some(&place.sink())).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::CannotDecide, "{error}");
+    assert!(
+        error.to_string().contains("lakemark accept 2") && error.to_string().contains("lakemark reopen 2"),
+        "{error}"
+    );
+    place
+}
+
+async fn operator(place: &Place) -> Run {
+    place.site.store().operate(lakemark::Wait::Takeover, lakemark::Lease::default()).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_commit_that_a_person_saw_is_accepted() {
+    let place = undecided().await;
+    let live = place.table.live_paths().await;
+    let run = operator(&place).await;
+    assert_eq!(run.accept_commit(3, &place.sink()).await.unwrap_err().kind(), ErrorKind::Invalid, "it is number 2");
+    let decided = run.accept_commit(2, &place.sink()).await.unwrap();
+    assert_eq!((decided.checkpoints, decided.files, decided.rows), (3, 3, 3));
+    run.close().await.unwrap();
+    assert_eq!(place.table.live_paths().await, live, "nothing was committed");
+    assert_eq!(seen_done(&place.site.store()).await, ["a", "b", "c", "z"]);
+    let manifest = newest(&place.site.store()).await;
+    assert_eq!((manifest.commits.files, manifest.commits.open), (4, None));
+    let run = place.begin().await;
+    assert_eq!(run.recover(Some(&place.sink())).await.unwrap(), lakemark::Recovered::default());
+    run.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_commit_that_did_not_land_is_reopened_behind_a_barrier() {
+    let place = undecided().await;
+    let before = place.table.live_paths().await.len();
+    let run = operator(&place).await;
+    assert_eq!(run.reopen_commit(2, &place.sink()).await.unwrap().checkpoints, 3);
+    run.close().await.unwrap();
+    assert_eq!(seen_done(&place.site.store()).await, ["z"]);
+    let run = place.begin().await;
+    place.work_left(&run, &["a", "b", "c", "z"]).await;
+    assert_eq!(run.commit(Some(&place.sink())).await.unwrap()[0].n, 3);
+    run.close().await.unwrap();
+    assert_eq!(place.table.live_paths().await.len(), before + 3, "done again, as was said");
+
+    // What the table says is there is not given up.
+    let place = Place::new();
+    place.died(Dies::AfterPublish).await;
+    let run = operator(&place).await;
+    let error = run.reopen_commit(1, &place.sink()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+    assert!(error.to_string().contains("lakemark accept 1"), "{error}");
+}
+
+/// R78 and roll-backs: a person says which table to go on with, and what counts as being in it.
+#[rstest]
+#[tokio::test]
+async fn a_table_is_accepted_as_it_is_or_filled_again(#[values(false, true)] again: bool) {
+    let place = Place::new();
+    for path in ["a", "b"] {
+        let run = place.begin().await;
+        place.work(&run, path).await;
+        run.commit(Some(&place.sink())).await.unwrap();
+        run.close().await.unwrap();
+    }
+    place.table.recreate().await;
+    let expected = || async { place.site.store().read().await.unwrap().expected() };
+    let error = place.sink().check(expected().await.as_ref()).await.unwrap_err();
+    assert!(error.to_string().contains("lakemark accept --table"), "{error}");
+    let run = operator(&place).await;
+    let sink = place.sink();
+    let decided = if again { run.reopen_table(&sink).await } else { run.accept_table(&sink).await }.unwrap();
+    assert_eq!(decided.checkpoints, if again { 2 } else { 0 });
+    run.close().await.unwrap();
+    place.sink().check(expected().await.as_ref()).await.unwrap();
+    let run = place.begin().await;
+    place.work_left(&run, &["a", "b", "c"]).await;
+    run.commit(Some(&place.sink())).await.unwrap();
+    run.close().await.unwrap();
+    assert_eq!(place.rows().await, if again { vec!["a", "b", "c"] } else { vec!["c"] });
+    place.sink().check(expected().await.as_ref()).await.unwrap();
+    assert_eq!(newest(&place.site.store()).await.commits.files, 3);
+}

@@ -1,6 +1,6 @@
 """Reads an output directory with readers that know nothing of lakemark and compares it with a reference.
 
-    check.py --out DIR --reference FILE_OR_DIR [--sub] [--allow-missing] [--partitioned] [--readers a,b]
+    check.py --out DIR --reference FILE_OR_DIR [--sub] [--allow-missing] [--partitioned] [--table delta] [--readers a,b]
     check.py --serve
 
 The output is exact if every reader, given the plain directory, finds the same multiset of rows as the reference, and if
@@ -12,6 +12,7 @@ nothing but visible Parquet files lies under it. Exit code 0: it is; 1: it is no
 - `--allow-missing`: a missing or empty DIR is right whatever the reference holds: all or nothing.
 - `--partitioned`: `key=value` folders are columns, compared as text. Those of a reference directory always are.
 - A missing or empty DIR is an empty table.
+- `--table delta`: DIR is a Delta table, read through its log; whatever else lies under it is no part of it.
 
 `--serve` answers requests, one JSON object a line, on stdin and stdout until stdin ends. A request has the options'
 names, and `readers` as a list; only `out` and `reference` are required:
@@ -35,6 +36,7 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import unquote
 
+import deltalake
 import duckdb
 import polars
 import pyarrow as pa
@@ -288,6 +290,20 @@ def by_pyarrow_dataset(directory, keys):
     yield "all", pa.dataset.dataset(directory.root, format="parquet", partitioning=hive).to_table()
 
 
+def by_deltalake(directory, keys):
+    yield "all", pa.table(deltalake.DeltaTable(directory.root).to_pyarrow_table())
+
+
+def by_duckdb_of_delta(directory, keys):
+    """DuckDB over the files that the log names: what is in them, not only what the log says of them."""
+    files = deltalake.DeltaTable(directory.root).file_uris()
+    settings = {"enable_external_file_cache": False, "autoinstall_known_extensions": False}
+    with duckdb.connect(config=settings) as connection:
+        if files:
+            yield "all", connection.read_parquet(files, hive_partitioning=False).to_arrow_table()
+
+
+TABLES = {"delta": {"deltalake": by_deltalake, "duckdb": by_duckdb_of_delta}}
 READERS = {"duckdb": by_duckdb, "polars": by_polars, "pyarrow": by_pyarrow, "pyarrow-dataset": by_pyarrow_dataset}
 
 
@@ -323,19 +339,22 @@ class References:
         return ((file.name, pa.dataset.dataset(file, format="parquet").to_table()) for file in directory.files)
 
 
-def check(references, out, reference, sub=False, allow_missing=False, partitioned=False, readers=None):
+def check(
+    references, out, reference, sub=False, allow_missing=False, partitioned=False, readers=None, table=None
+):
     """Checks one directory; see the head of this file."""
-    unknown = sorted(set(readers or []) - set(READERS))
+    known = TABLES[table] if table else READERS
+    unknown = sorted(set(readers or []) - set(known))
     if unknown:
-        raise Wrong(f"unknown readers {', '.join(unknown)}: there are {', '.join(READERS)}")
-    directory = Directory.list(out)
+        raise Wrong(f"unknown readers {', '.join(unknown)}: there are {', '.join(known)}")
+    directory = Directory(Path(out), [Path(out)], [], []) if table else Directory.list(out)
     keys = directory.keys if partitioned else []
     wanted, text = references.get(reference, keys)
     told = [f"not a visible Parquet file: {path.relative_to(directory.root)}" for path in sorted(directory.strays)]
     rows = {}
-    for name in readers or READERS:
+    for name in readers or known:
         try:
-            found = Rows.of(READERS[name](directory, keys) if directory.files else [], text)
+            found = Rows.of(known[name](directory, keys) if directory.files else [], text)
         except Exception as error:  # whatever a reader throws, the output cannot be read by it
             told.append(f"{name} cannot read it: {type(error).__name__}: {error}")
             continue
@@ -365,6 +384,7 @@ def main():
     flag("--sub", help="the output may be a part of the reference")
     flag("--allow-missing", help="the output may be missing or empty as a whole")
     flag("--partitioned", help="key=value folders are columns")
+    parser.add_argument("--table", choices=sorted(TABLES), help="DIR is a table of this format")
     parser.add_argument("--readers", type=lambda names: names.split(","), help=f"of {','.join(READERS)}; default: all")
     options = vars(parser.parse_args())
     if options.pop("serve"):

@@ -7,7 +7,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 /// Verbs of the contract that this version does not have.
-const LATER: [&str; 4] = ["accept", "reopen", "report", "cluster"];
+const LATER: [&str; 2] = ["report", "cluster"];
 
 const EXAMPLES: &str = "\
 Examples:
@@ -98,6 +98,10 @@ pub(crate) enum Verb {
     Rebase(RebaseArgs),
     /// Move damaged objects away, make again what can be, and undo the work whose output is lost
     Repair(RepairArgs),
+    /// Say that commit N is in the table; or, with --table, go on with the table as it is
+    Accept(DecideArgs),
+    /// Say that commit N is not in the table: its work is done again; or, with --table, everything is
+    Reopen(DecideArgs),
 }
 
 /// A job: a file, flags over it, or flags alone.
@@ -216,6 +220,36 @@ pub(crate) struct RepairArgs {
     pub(crate) change: ChangeArgs,
     #[command(flatten)]
     pub(crate) job: JobArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DecideArgs {
+    /// Decide about the table, not about a commit
+    #[arg(long)]
+    pub(crate) table: bool,
+    #[command(flatten)]
+    pub(crate) change: ChangeArgs,
+    /// The number of the commit, and the job file
+    #[arg(value_name = "N] [JOB")]
+    targets: Vec<PathBuf>,
+    #[command(flatten)]
+    flags: JobFlags,
+}
+
+impl DecideArgs {
+    /// The job, and the commit; `None`: the table.
+    pub(crate) fn split(&self) -> lakemark::Result<(JobArgs, Option<u64>)> {
+        let number = |path: &&PathBuf| path.to_str().is_some_and(|text| text.parse::<u64>().is_ok());
+        let (numbers, jobs): (Vec<_>, Vec<_>) = self.targets.iter().partition(|path| number(path));
+        let n = numbers.first().and_then(|path| path.to_str()?.parse().ok());
+        if numbers.len() > 1 || jobs.len() > 1 || n.is_some() == self.table {
+            return Err(lakemark::Error::invalid("it is not clear what is to be decided")
+                .safe("nothing was changed")
+                .way("name one commit, as the message of the run or `lakemark status` shows it, and the job: N JOB")
+                .way("or the table: --table JOB"));
+        }
+        Ok((JobArgs { job: jobs.first().map(|path| (*path).clone()), flags: self.flags.clone() }, n))
+    }
 }
 
 #[derive(Debug, Args)]

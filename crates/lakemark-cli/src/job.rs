@@ -80,6 +80,7 @@ fn options(config: &JobConfig, args: &RunArgs) -> Options {
         retries: run.retries,
         task_timeout: run.task_timeout,
         grace: run.grace,
+        commit_every: config.sink.kind.is_table().then_some(run.commit_every),
         wait: wait(args.takeover, args.no_wait),
         lease: Lease { beat: run.beat, lease: run.lease },
     }
@@ -118,7 +119,7 @@ pub(crate) fn spec(source: &SourceConfig) -> SourceSpec {
 
 pub(crate) fn output(config: &JobConfig) -> Result<Option<Output>> {
     let sink = &config.sink;
-    let (SinkKind::Parquet, Some(url)) = (sink.kind, &sink.url) else { return Ok(None) };
+    let Some(url) = sink.url.as_ref().filter(|_| sink.kind != SinkKind::None) else { return Ok(None) };
     let level =
         |e: parquet::errors::ParquetError| Error::invalid("sink.compression has a level out of range").caused_by(e);
     let compression = match sink.compression {
@@ -135,12 +136,15 @@ pub(crate) fn output(config: &JobConfig) -> Result<Option<Output>> {
         target_file_size: sink.target_file_size.map(|size| size.0),
         partition_by: sink.partition_by.clone(),
     };
-    let output = Output { sink: self::sink("parquet", url, &sink.storage_options)?, options: Arc::default() };
+    let output = Output { sink: self::sink(sink.kind.as_str(), url, &sink.storage_options)?, options: Arc::default() };
     Ok(Some(output.with_options(options)))
 }
 
-/// The directory at `url`, on a disk or on an object store.
+/// The destination of `kind` at `url`, on a disk or on an object store.
 pub(crate) fn sink(kind: &str, url: &str, options: &StorageOptions) -> Result<Arc<dyn OutputSink>> {
+    if kind == lakemark_delta::KIND {
+        return lakemark_delta::connect(url, options);
+    }
     if Root::parse(url)?.is_local() {
         return Ok(Arc::new(DirectorySink::open(kind, url)?));
     }

@@ -84,6 +84,8 @@ async fn dispatch(cli: &Cli) -> Ended {
         Verb::Gc(args) => operate::gc(args, &cli.output).await,
         Verb::Repair(args) => operate::repair(args, &cli.output).await,
         Verb::Rebase(args) => operate::rebase(args, &cli.output).await,
+        Verb::Accept(args) => operate::decide(operate::Answer::Accept, args, &cli.output).await,
+        Verb::Reopen(args) => operate::decide(operate::Answer::Reopen, args, &cli.output).await,
     }
 }
 

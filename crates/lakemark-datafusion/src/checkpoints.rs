@@ -38,6 +38,8 @@ pub struct Options {
     pub task_timeout: Option<Duration>,
     /// How long running tasks may go on after a stop was asked for.
     pub grace: Duration,
+    /// Commit what is sealed this often while tasks run; `None`: only at the end.
+    pub commit_every: Option<Duration>,
     /// What to do about another holder.
     pub wait: Wait,
     /// Beat and lease.
@@ -53,6 +55,7 @@ impl Default for Options {
             retries: 2,
             task_timeout: None,
             grace: Duration::from_secs(25),
+            commit_every: None,
             wait: Wait::default(),
             lease: Lease::default(),
         }
@@ -403,7 +406,8 @@ impl Checkpoints {
         lock(&self.shared.sources).values().cloned().collect()
     }
 
-    pub(crate) fn settings(&self) -> BTreeMap<String, SourceSettings> {
+    /// What is fixed for each source when it is first used, by name.
+    pub fn settings(&self) -> BTreeMap<String, SourceSettings> {
         self.sources().iter().map(|source| (source.name.to_string(), source.settings())).collect()
     }
 }

@@ -114,6 +114,10 @@ impl Sink for GivingUp<'_> {
         self.0.table().await
     }
 
+    async fn give_up(&self, intent: &Intent<'_>) -> Result<Option<TableState>> {
+        self.0.give_up(intent).await
+    }
+
     async fn commit(&self, intent: &Intent<'_>) -> Result<Settled> {
         let mut missing = Vec::new();
         for file in intent.files {

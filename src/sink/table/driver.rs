@@ -381,6 +381,41 @@ impl<T: Table> Sink for CommitDriver<T> {
         Ok(self.state(base.as_ref()))
     }
 
+    async fn give_up(&self, intent: &Intent<'_>) -> Result<Option<TableState>> {
+        let (store, n) = (intent.store, intent.n);
+        for attempt in 0..CONFLICTS {
+            let base = self.table.load().await?;
+            intent.holder.check().await?;
+            let history = match &base {
+                Some(base) => {
+                    let then = intent.base.filter(|then| then.id == self.table.state(base).id);
+                    self.table.history(base, then.map(|then| then.version), store).await?
+                }
+                None => History::default(),
+            };
+            match history.markers.iter().find(|marker| marker.n == n) {
+                Some(marker) if marker.digest == VOID => return Ok(self.state_at(base.as_ref(), Some(marker.version))),
+                Some(marker) => {
+                    return Err(self
+                        .refuse(format!("version {} of the table is commit {n} of this store", marker.version))
+                        .way(format!("lakemark accept {n} JOB")));
+                }
+                None => {}
+            }
+            let barrier = TableCommit { store, n, digest: VOID, files: &[] };
+            match self.table.append(base.as_ref(), &barrier).await? {
+                Attempted::Landed(table) => return Ok(Some(table)),
+                Attempted::Conflict => {}
+                Attempted::Unknown(error) if attempt >= UNKNOWNS => return Err(error),
+                Attempted::Unknown(error) => {
+                    tracing::warn!(n, %error, "whether the barrier landed is not known; looking")
+                }
+            }
+            self.pause(attempt, intent).await;
+        }
+        Err(self.overtaken(n))
+    }
+
     async fn commit(&self, intent: &Intent<'_>) -> Result<Settled> {
         self.take_out(intent.leaving).await?;
         self.drive(intent).await

@@ -57,15 +57,17 @@ impl JobConfig {
         }
         for key in self.sink.changed() {
             match key {
-                "kind" if self.sink.kind != SinkKind::None => add("sink", key, "sinks are parquet and none"),
-                "catalog" => add("sink", key, "sinks are directories"),
+                "kind" if !matches!(self.sink.kind, SinkKind::None | SinkKind::Delta) => {
+                    add("sink", key, "sinks are parquet, delta and none");
+                }
+                "catalog" => add("sink", key, "sinks have no catalog"),
                 _ => {}
             }
         }
         for key in self.run.changed() {
             match key {
                 "on_error" => add("run", key, "a task that fails for good stops the run"),
-                "commit_every" => add("run", key, "directories commit at the end"),
+                "commit_every" if !self.sink.kind.is_table() => add("run", key, "directories commit at the end"),
                 "key_memory" => add("run", key, "there is no rows mode"),
                 _ => {}
             }

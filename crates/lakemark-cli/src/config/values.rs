@@ -320,3 +320,10 @@ choices! {
         SetAside = "set-aside",
     }
 }
+
+impl SinkKind {
+    /// Whether one commit makes all its files visible at once.
+    pub(crate) fn is_table(self) -> bool {
+        matches!(self, Self::Delta | Self::Iceberg)
+    }
+}

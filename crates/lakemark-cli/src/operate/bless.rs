@@ -55,11 +55,8 @@ pub(crate) async fn bless(args: &BlessArgs, output: &OutputArgs) -> Ended {
 }
 
 async fn open(config: &JobConfig, args: &BlessArgs) -> lakemark::Result<Checkpoints> {
-    let options = Options {
-        wait: wait(&args.change),
-        lease: Lease { beat: config.run.beat, lease: config.run.lease },
-        ..Options::default()
-    };
+    let lease = Lease { beat: config.run.beat, lease: config.run.lease };
+    let options = Options { wait: wait(&args.change), lease, ..Options::default() };
     let checkpoints = Checkpoints::new(job::store(config)?, options);
     // What a policy would refuse is what a person decides about here.
     let policy = SourcePolicy {

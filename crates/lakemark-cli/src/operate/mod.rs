@@ -1,6 +1,7 @@
 //! Verbs that change a store: each says what it will do, asks, and does it under an epoch of its own.
 
 mod bless;
+mod decide;
 mod forget;
 mod gc;
 mod rebase;
@@ -21,6 +22,7 @@ use crate::config::JobConfig;
 use crate::{Failure, job, render};
 
 pub(crate) use bless::bless;
+pub(crate) use decide::{Answer, decide};
 pub(crate) use forget::forget;
 pub(crate) use gc::gc;
 pub(crate) use rebase::rebase;

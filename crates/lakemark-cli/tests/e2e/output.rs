@@ -1,6 +1,6 @@
 //! Reading an output directory with the tests' own Parquet reader.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
@@ -20,7 +20,8 @@ impl OutputReader {
     /// The rows under `dir`, which may be missing. Panics at anything there that is not committed output.
     pub(crate) fn read(&mut self, dir: &Path) -> Multiset {
         let mut rows = Multiset::new();
-        for (path, size) in files_below(dir) {
+        let files = if dir.join("_delta_log").exists() { live_in_delta(dir) } else { files_below(dir) };
+        for (path, size) in files {
             let name = path.file_name().unwrap().to_string_lossy();
             assert!(name.starts_with("lm-") && name.ends_with(".parquet"), "a stray under the sink root: {path:?}");
             let read = self.seen.entry((path.clone(), size)).or_insert_with(|| read_file(&path));
@@ -48,6 +49,28 @@ fn read_file(path: &Path) -> Vec<OutRow> {
         );
     }
     rows
+}
+
+/// The live files of the Delta table at `dir` with their sizes, by its log alone, entry by entry.
+fn live_in_delta(dir: &Path) -> Vec<(PathBuf, u64)> {
+    let mut live = BTreeMap::new();
+    for (entry, _) in
+        files_below(&dir.join("_delta_log")).iter().filter(|(path, _)| path.extension() == Some("json".as_ref()))
+    {
+        for line in fs::read_to_string(entry).unwrap().lines() {
+            let action: serde_json::Value = serde_json::from_str(line).unwrap();
+            let path = |action: &serde_json::Value| dir.join(action["path"].as_str().unwrap());
+            if let Some(add) = action.get("add") {
+                let twice = live.insert(path(add), add["size"].as_u64().unwrap());
+                assert_eq!(twice, None, "a file was added twice: {add}");
+            } else if let Some(remove) = action.get("remove") {
+                live.remove(&path(remove));
+            }
+        }
+    }
+    let sizes = live.iter().map(|(path, size)| (path.clone(), *size));
+    assert!(sizes.clone().all(|(path, size)| fs::metadata(path).unwrap().len() == size), "a size is wrong: {live:?}");
+    sizes.collect()
 }
 
 /// All files below a directory with their sizes, sorted; none if it is missing.

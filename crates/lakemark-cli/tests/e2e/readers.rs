@@ -57,7 +57,11 @@ pub(crate) enum Wanted {
 pub(crate) fn check(out: &Path, reference: &Path, wanted: Wanted) {
     assert!(std::env::var_os("LAKEMARK_READERS_PYTHON").is_some(), "{UNSET}");
     let (sub, partitioned) = (wanted == Wanted::Part, wanted == Wanted::Partitioned);
-    let request = json!({ "out": out, "reference": reference, "sub": sub, "partitioned": partitioned });
+    let is_delta = out.join("_delta_log").exists();
+    let mut request = json!({ "out": out, "reference": reference, "sub": sub, "partitioned": partitioned });
+    if is_delta {
+        request["table"] = "delta".into();
+    }
     let answer = {
         let mut server = SERVER.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         writeln!(server.stdin, "{request}").unwrap();
@@ -67,5 +71,6 @@ pub(crate) fn check(out: &Path, reference: &Path, wanted: Wanted) {
     };
     let answer: Value = serde_json::from_str(&answer).unwrap_or_else(|_| panic!("check.py answered {answer:?}"));
     assert_eq!(answer["ok"], true, "readers disagree about {}: {}", out.display(), answer["why"]);
-    assert_eq!(answer["rows"].as_object().map(|rows| rows.len()), Some(4), "not every reader read it: {answer}");
+    let readers = if is_delta { 2 } else { 4 };
+    assert_eq!(answer["rows"].as_object().map(|rows| rows.len()), Some(readers), "not every reader read it: {answer}");
 }

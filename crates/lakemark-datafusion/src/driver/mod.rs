@@ -4,6 +4,7 @@ mod bless;
 mod broadcast;
 mod plan;
 mod progress;
+mod publisher;
 mod run;
 mod tasks;
 

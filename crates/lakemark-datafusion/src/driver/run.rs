@@ -8,7 +8,8 @@ use datafusion::dataframe::DataFrame;
 use datafusion::execution::TaskContext;
 use datafusion::physical_plan::ExecutionPlan;
 use lakemark::{
-    BeginOptions, Error, ErrorKind, Listing, Result, Run, Sink, SourcePlan, TaskRead, Unusable, View, plan_source,
+    BeginOptions, Committed, Error, ErrorKind, Listing, Result, Run, Sink, SourcePlan, TaskRead, Unusable, View,
+    plan_source,
 };
 
 use super::plan::{
@@ -16,6 +17,7 @@ use super::plan::{
     reclassify_vanished, start_report, stat_again,
 };
 use super::progress::{Progress, StopSignal};
+use super::publisher::Publisher;
 use super::tasks::{Stage, run_tasks};
 use crate::checkpoints::Checkpoints;
 use crate::report::{ErrorReport, Outcome, RunReport};
@@ -229,6 +231,9 @@ impl Driver<'_> {
         for source in self.checkpoints.sources() {
             run.update_files(&source.name, source.plan().updates.clone()).await?;
         }
+        let publisher = self.output.as_ref().zip(self.checkpoints.options().commit_every);
+        let publisher =
+            publisher.map(|(output, every)| Publisher::start(Arc::clone(run), Arc::clone(&output.sink), every));
         let context = query.state.task_ctx();
         let mut result = Ok(());
         let mut round = 0;
@@ -246,7 +251,24 @@ impl Driver<'_> {
             planned = self.plan_changed(run, query, changed.files).await?;
         }
         self.report.seconds.run += began.elapsed().as_secs_f64();
+        if let Some(publisher) = publisher {
+            let (committed, error) = publisher.end().await;
+            self.count_commits(&committed);
+            if let Some(error) = error.filter(|error| error.kind() == ErrorKind::Fenced) {
+                return Err(error);
+            }
+        }
         result
+    }
+
+    /// Counts what was committed, and warns of what was not.
+    fn count_commits(&mut self, committed: &[Committed]) {
+        self.report.commits.extend(committed.iter().map(Into::into));
+        let missing = || committed.iter().flat_map(|commit| &commit.missing);
+        if let Some(first) = missing().next() {
+            self.stopped = true;
+            tracing::warn!(files = missing().count(), first, "staged files were gone: their work is undone, run again");
+        }
     }
 
     /// Runs the tasks of one plan.
@@ -358,7 +380,7 @@ impl Driver<'_> {
         self.progress.committing();
         let committed = run.commit(self.sink()).await;
         if let Ok(committed) = &committed {
-            self.report.commits.extend(committed.iter().map(Into::into));
+            self.count_commits(committed);
         }
         // Tasks that were dropped may still hold the run for a moment; the next run does not need the close.
         let closed = match Arc::try_unwrap(run) {
@@ -366,11 +388,7 @@ impl Driver<'_> {
             _ => Ok(()),
         };
         self.report.seconds.commit += began.elapsed().as_secs_f64();
-        let missing: Vec<String> = committed?.into_iter().flat_map(|c| c.missing).collect();
-        if let Some(first) = missing.first() {
-            self.stopped = true;
-            tracing::warn!(files = missing.len(), first, "staged files were gone: their work is undone, run again");
-        }
+        committed?;
         closed
     }
 }

@@ -1,0 +1,181 @@
+//! A Delta table as destination, by whole processes: killed and stopped at every point, read by who knows nothing of lakemark.
+
+use std::fs;
+
+use lakemark::steps::STEPS;
+use rstest::rstest;
+use rustix::process::Signal;
+use serde_json::Value;
+
+use super::process::{Ended, Running};
+use super::scene::Scene;
+
+fn delta() -> Scene {
+    let mut scene = Scene::small();
+    scene.set("sink.kind", "\"delta\"");
+    scene
+}
+
+fn steps() -> impl Iterator<Item = &'static str> {
+    // Renames are of directories.
+    STEPS.iter().copied().filter(|step| !step.starts_with("rename.") && !step.ends_with("_binding"))
+}
+
+fn ended(scene: &Scene, verb: &str, args: &[&str]) -> Ended {
+    Running::start(&mut scene.command(verb, args)).wait()
+}
+
+fn log_entries(scene: &Scene) -> usize {
+    super::output::files_below(&scene.out().join("_delta_log"))
+        .iter()
+        .filter(|(path, _)| path.extension() == Some("json".as_ref()))
+        .count()
+}
+
+#[test]
+fn a_table_is_made_grows_and_is_left_alone_when_there_is_nothing_to_do() {
+    let mut scene = delta();
+    scene.run(&[]).done();
+    scene.assert_exact_for_all();
+    assert_eq!(log_entries(&scene), 1, "the first commit makes the table");
+    scene.run(&[]).nothing();
+    scene.lake.put_singles("later/f", 3, 20);
+    scene.run(&[]).done();
+    scene.assert_exact_for_all();
+    assert_eq!(log_entries(&scene), 2);
+    assert_eq!(scene.look("verify")["destination"], "as the store says");
+    assert_eq!(scene.look("verify")["sound"], true);
+    let status = scene.look("status");
+    assert_eq!(status["commits"]["last"], 2, "{status:#}");
+}
+
+/// R52, R58, R59: whatever is lost, the table is exact after the next run.
+#[test]
+fn a_crash_at_any_point_of_a_commit_changes_nothing() {
+    for step in steps() {
+        let scene = delta();
+        println!("killed at {step}");
+        scene.crash_at(step, 1);
+        if scene.out().join("_delta_log").exists() {
+            scene.assert_part();
+        }
+        let ran = scene.run(&[]);
+        assert!(matches!(ran.outcome(), "done" | "nothing"), "{step}: {ran}");
+        scene.assert_exact_for_all();
+        assert_eq!(log_entries(&scene), 1, "{step}: one commit");
+        scene.run(&[]).nothing();
+    }
+}
+
+#[test]
+fn a_zombie_that_goes_on_at_any_point_doubles_nothing() {
+    for step in steps() {
+        let scene = delta();
+        println!("stopped at {step}");
+        let mut zombie = scene.start(&[], &[("LAKEMARK_STOP_AT", step)]);
+        assert!(zombie.until_stopped(), "it ended before {step}");
+        let successor = scene.run(&["--takeover"]);
+        assert!(matches!(successor.outcome(), "done" | "nothing"), "{successor}");
+        scene.assert_exact();
+        zombie.signal(Signal::CONT);
+        zombie.wait();
+        scene.assert_exact_for_all();
+        scene.run(&[]).nothing();
+    }
+}
+
+/// Staged files that were lost before their commit: a barrier, and exactly their work again.
+#[rstest]
+#[case::gone(None)]
+#[case::cut(Some("cut"))]
+fn staged_files_that_are_lost_are_made_again(#[case] text: Option<&str>) {
+    let scene = delta();
+    scene.crash_at("table.before", 1);
+    let staged = super::output::files_below(&scene.out());
+    assert!(staged.len() > 3, "files wait under the table: {staged:?}");
+    for (path, _) in &staged[..2] {
+        match text {
+            Some(text) => fs::write(path, text).unwrap(),
+            None => fs::remove_file(path).unwrap(),
+        }
+    }
+    scene.run(&[]).done();
+    scene.assert_exact_for_all();
+    let log = scene.look("log").to_string();
+    assert!(log.contains("void"), "{log}");
+    scene.run(&[]).nothing();
+}
+
+/// R78: another table at its place, and an older one, are noticed before anything is read.
+#[test]
+fn a_table_that_is_not_the_one_is_refused_with_the_ways_on() {
+    let scene = delta();
+    scene.run(&[]).done();
+    let log = scene.out().join("_delta_log");
+    fs::rename(&log, scene.path("away")).unwrap();
+    scene.run(&[]).error(5, "Refused", &["the table is gone", "lakemark reopen --table"]);
+    let other = delta();
+    other.run(&[]).done();
+    let copy = std::process::Command::new("cp").arg("-r").arg(other.out().join("_delta_log")).arg(&log).status();
+    assert!(copy.unwrap().success());
+    scene.run(&[]).error(5, "Refused", &["another one", "lakemark accept --table"]);
+    fs::remove_dir_all(&log).unwrap();
+
+    // Everything again, into a table that is made anew.
+    let told: Value = ended(&scene, "reopen", &["--table", "--yes"]).json();
+    assert_eq!((&told["done"], told["checkpoints"].as_u64().unwrap() > 0), (&true.into(), true), "{told:#}");
+    scene.run(&[]).done();
+    scene.assert_exact_for_all();
+    scene.run(&[]).nothing();
+}
+
+/// A table with rows of others: only by a person's word, and then both are there.
+#[test]
+fn a_table_of_others_is_taken_only_by_a_persons_word() {
+    let first = delta();
+    first.run(&[]).done();
+    let mut second = Scene::new();
+    second.lake.put_singles("other/f", 2, 10);
+    let out = format!("{:?}", first.out());
+    let store = format!("{:?}", second.path("store"));
+    second.set("sink.kind", "\"delta\"").set("sink.url", out).set("store", store);
+    second.run(&[]).error(5, "Refused", &["belongs to store", "lakemark accept --table"]);
+    let told = ended(&second, "accept", &["--table", "--yes"]);
+    assert_eq!((told.code(), &told.json()["done"]), (0, &true.into()), "{}", told.stderr);
+    second.run(&[]).done();
+    let rows: u64 = first.committed().values().sum();
+    let both = first.lake.expected().values().sum::<u64>() + second.lake.expected().values().sum::<u64>();
+    assert_eq!(rows, both);
+    first.run(&[]).nothing();
+    second.run(&[]).nothing();
+}
+
+/// Long runs show what they have.
+#[test]
+fn a_run_commits_while_it_works() {
+    let mut scene = delta();
+    let slow =
+        format!("{} AND length(encode(sha512(repeat(coalesce(text, 'x'), 200000)), 'hex')) > 0", super::lake::SQL);
+    scene.set("transform.sql", format!("{slow:?}")).set("run.commit_every", "\"20ms\"").set("run.concurrency", "1");
+    let ran = scene.run(&[]).done();
+    assert!(log_entries(&scene) > 1, "{ran}");
+    scene.assert_exact_for_all();
+    scene.run(&[]).nothing();
+}
+
+#[test]
+fn answers_that_are_not_clear_are_refused() {
+    let scene = delta();
+    scene.run(&[]).done();
+    for args in [&[][..], &["3", "--table"], &["3", "4"]] {
+        let refused = ended(&scene, "accept", &[args, &["--yes"]].concat());
+        assert_eq!(refused.code(), 2, "{args:?}: {}", refused.stderr);
+    }
+    let refused = ended(&scene, "accept", &["3", "--yes"]);
+    assert_eq!((refused.code(), &refused.json()["error"]["kind"]), (1, &"Invalid".into()), "{}", refused.stderr);
+    assert!(refused.stderr.contains("none is open"), "{}", refused.stderr);
+    let directory = Scene::small();
+    directory.run(&[]).done();
+    let refused = ended(&directory, "accept", &["--table", "--yes"]);
+    assert_eq!(refused.json()["error"]["kind"], "Unsupported", "{}", refused.stderr);
+}
