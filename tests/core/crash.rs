@@ -1,147 +1,41 @@
 //! A whole run with an object store as store and destination, whose process dies at every single request: before it is
 //! done, and after it was done and before the answer. (Disks: `power_loss`.)
 
-use std::fmt;
 use std::io::Write;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use async_trait::async_trait;
-use futures::stream::BoxStream;
-use futures::{StreamExt, TryStreamExt};
+use futures::TryStreamExt;
+use lakemark::faults::Mortal;
 use lakemark::{
-    BeginOptions, Bucket, BucketSink, CheckpointStore, Counts, ObjectCheckpointStore, OutputFile, OutputSink, Result,
-    Root, Run, SealOutcome, Sink, output_name,
+    BeginOptions, BucketSink, CheckpointStore, Counts, ObjectCheckpointStore, OutputFile, OutputSink, Result, Root,
+    Run, SealOutcome, Sink, output_name,
 };
 use object_store::memory::InMemory;
-use object_store::multipart::{MultipartStore, PartId};
 use object_store::path::Path;
 use object_store::prefix::PrefixStore;
-use object_store::{
-    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartId, MultipartUpload, ObjectMeta, ObjectStore,
-    ObjectStoreExt, PutMultipartOptions, PutOptions, PutPayload, PutResult,
-};
+use object_store::{ObjectStore, ObjectStoreExt};
 use rstest::rstest;
 
 use crate::harness::{ONE_TRY, check_i5, collect_garbage, done, next, results, takeover, whole};
 
 const PATHS: [&str; 3] = ["a", "b", "c"];
 
-/// One process's way to a bucket, which ends with its request number `dies_at`.
-#[derive(Debug, Clone)]
-struct Mortal {
-    bucket: Arc<InMemory>,
-    asked: Arc<AtomicU64>,
-    dies_at: u64,
-    /// Whether that last request is done.
-    done: bool,
-}
+/// The store and the destination of one process.
+struct Process(Mortal);
 
-impl Mortal {
+impl Process {
     fn new(bucket: &Arc<InMemory>, dies_at: u64, done: bool) -> Self {
-        Self { bucket: Arc::clone(bucket), asked: Arc::default(), dies_at, done }
-    }
-
-    fn is_alive(&self) -> bool {
-        self.asked.load(Ordering::SeqCst) < self.dies_at
-    }
-
-    async fn ask<T>(&self, request: impl Future<Output = object_store::Result<T>>) -> object_store::Result<T> {
-        let n = self.asked.fetch_add(1, Ordering::SeqCst) + 1;
-        let dead = || Error::Generic { store: "mortal", source: "the process is dead".into() };
-        match n.cmp(&self.dies_at) {
-            std::cmp::Ordering::Less => request.await,
-            std::cmp::Ordering::Equal if self.done => request.await.and(Err(dead())),
-            _ => Err(dead()),
-        }
+        Self(Mortal::new(bucket, dies_at, done))
     }
 
     fn store(&self) -> ObjectCheckpointStore {
         let root = Root::parse("memory://mortal/out.lakemark/store").unwrap();
-        let below = PrefixStore::new(self.clone(), "out.lakemark/store");
+        let below = PrefixStore::new(self.0.clone(), "out.lakemark/store");
         ObjectCheckpointStore::on(root, Arc::new(below)).with_patience(ONE_TRY)
     }
 
     fn sink(&self) -> BucketSink {
-        let bucket = Bucket { objects: Arc::new(self.clone()), uploads: Arc::new(self.clone()) };
-        BucketSink::on("parquet", Root::parse("memory://mortal/out").unwrap(), bucket).unwrap()
-    }
-}
-
-impl fmt::Display for Mortal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("mortal")
-    }
-}
-
-#[async_trait]
-impl ObjectStore for Mortal {
-    async fn put_opts(&self, at: &Path, bytes: PutPayload, opts: PutOptions) -> object_store::Result<PutResult> {
-        self.ask(self.bucket.put_opts(at, bytes, opts)).await
-    }
-
-    async fn put_multipart_opts(
-        &self,
-        at: &Path,
-        opts: PutMultipartOptions,
-    ) -> object_store::Result<Box<dyn MultipartUpload>> {
-        self.ask(self.bucket.put_multipart_opts(at, opts)).await
-    }
-
-    async fn get_opts(&self, at: &Path, opts: GetOptions) -> object_store::Result<GetResult> {
-        self.ask(self.bucket.get_opts(at, opts)).await
-    }
-
-    fn delete_stream(
-        &self,
-        all: BoxStream<'static, object_store::Result<Path>>,
-    ) -> BoxStream<'static, object_store::Result<Path>> {
-        let mortal = self.clone();
-        let delete = move |at: Path| {
-            let mortal = mortal.clone();
-            async move {
-                mortal.ask(mortal.bucket.delete(&at)).await?;
-                Ok(at)
-            }
-        };
-        all.and_then(delete).boxed()
-    }
-
-    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, object_store::Result<ObjectMeta>> {
-        let (mortal, listing) = (self.clone(), self.bucket.list(prefix));
-        futures::stream::once(async move { mortal.ask(async { Ok(listing) }).await }).try_flatten().boxed()
-    }
-
-    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> object_store::Result<ListResult> {
-        self.ask(self.bucket.list_with_delimiter(prefix)).await
-    }
-
-    async fn copy_opts(&self, from: &Path, to: &Path, opts: CopyOptions) -> object_store::Result<()> {
-        self.ask(self.bucket.copy_opts(from, to, opts)).await
-    }
-}
-
-#[async_trait]
-impl MultipartStore for Mortal {
-    async fn create_multipart(&self, at: &Path) -> object_store::Result<MultipartId> {
-        self.ask(self.bucket.create_multipart(at)).await
-    }
-
-    async fn put_part(&self, at: &Path, id: &MultipartId, i: usize, p: PutPayload) -> object_store::Result<PartId> {
-        self.ask(self.bucket.put_part(at, id, i, p)).await
-    }
-
-    async fn complete_multipart(
-        &self,
-        at: &Path,
-        id: &MultipartId,
-        parts: Vec<PartId>,
-    ) -> object_store::Result<PutResult> {
-        self.ask(self.bucket.complete_multipart(at, id, parts)).await
-    }
-
-    async fn abort_multipart(&self, at: &Path, id: &MultipartId) -> object_store::Result<()> {
-        self.ask(self.bucket.abort_multipart(at, id)).await
+        BucketSink::on("parquet", Root::parse("memory://mortal/out").unwrap(), self.0.bucket()).unwrap()
     }
 }
 
@@ -159,7 +53,7 @@ async fn work(run: &Run, sink: &BucketSink, path: &str) -> Result<SealOutcome> {
 }
 
 /// The run: what earlier ones left, each file that is not done, a fold on the way, a commit, the close.
-async fn run_once(process: &Mortal, told: &mut Vec<&'static str>) -> Result<()> {
+async fn run_once(process: &Process, told: &mut Vec<&'static str>) -> Result<()> {
     let (store, sink) = (process.store(), process.sink());
     sink.check(store.read().await?.expected().as_ref()).await?;
     let run = store.begin(BeginOptions { sink: Some(sink.binding()), ..takeover() }).await?;
@@ -193,12 +87,12 @@ async fn visible(bucket: &InMemory) -> Vec<String> {
 async fn died_at(k: u64, done_first: bool) -> bool {
     let bucket = Arc::new(InMemory::new());
     let mut told = Vec::new();
-    let first = Mortal::new(&bucket, k, done_first);
+    let first = Process::new(&bucket, k, done_first);
     let ended = run_once(&first, &mut told).await;
-    let through = first.is_alive();
+    let through = first.0.is_alive();
     assert_eq!(through, ended.is_ok(), "request {k}: {ended:?}");
 
-    let second = Mortal::new(&bucket, u64::MAX, false);
+    let second = Process::new(&bucket, u64::MAX, false);
     let live = done(&second.store().read().await.unwrap_or_else(|e| panic!("request {k}: {e}")).live);
     for path in told.iter().filter(|told| **told != "committed") {
         assert!(live.iter().any(|done| done == path), "request {k}: `{path}` was told to be sealed and is not");

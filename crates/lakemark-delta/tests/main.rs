@@ -7,6 +7,8 @@
 mod checkpoints;
 #[path = "delta/contract.rs"]
 mod contract;
+#[path = "delta/crash.rs"]
+mod crash;
 #[path = "delta/fits.rs"]
 mod fits;
 #[path = "delta/partitions.rs"]

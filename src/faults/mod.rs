@@ -18,6 +18,8 @@
 //! # });
 //! ```
 
+mod mortal;
+
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,6 +36,8 @@ use object_store::{
     ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 use tokio::sync::Semaphore;
+
+pub use mortal::Mortal;
 
 /// A kind of request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
