@@ -21,8 +21,10 @@ pub struct Bounds {
     pub atoms: u8,
     /// Drivers, each a process of its own that opens an epoch.
     pub drivers: u8,
-    /// Operators, each with one verb: withdraw a checkpoint, or give an intent up.
+    /// Operators, each with one verb: withdraw a checkpoint, give an intent up, or take output out.
     pub operators: u8,
+    /// Whether an operator takes committed output out of a directory, too.
+    pub retracts: bool,
     /// Collections of garbage.
     pub collections: u8,
     /// Whether a driver may pack all atoms into one task, too; if not, each atom is a task.
@@ -59,6 +61,7 @@ impl Bounds {
             atoms: 2,
             drivers: 2,
             operators: 0,
+            retracts: false,
             collections: 0,
             packs: false,
             stale_plans: false,
@@ -91,6 +94,7 @@ impl FromStr for Bounds {
                 "atoms" => bounds.atoms = count,
                 "drivers" => bounds.drivers = count,
                 "operators" => bounds.operators = count,
+                "retracts" => bounds.retracts = count > 0,
                 "collections" => bounds.collections = count,
                 "packs" => bounds.packs = count > 0,
                 "stale_plans" => bounds.stale_plans = count > 0,

@@ -75,7 +75,9 @@ pub fn appended(world: &mut World, before: Option<&Manifest>, new: &Manifest) {
     match (new.kind, new.commits.open) {
         (Kind::Intent, Some(set)) => {
             let waits = |id: SealId| now.pending(&commits).has(id);
-            world.broken.add_if(!set.iter().all(waits), Fault::CommittedTwice);
+            let leaves = |id: SealId| commits.done.has(id);
+            let legal = set.iter().all(waits) && new.commits.leaving.iter().all(leaves);
+            world.broken.add_if(!legal, Fault::CommittedTwice);
             world.intents.push(set);
         }
         (Kind::Done, _) => {
@@ -127,7 +129,9 @@ pub fn counting(world: &World) -> Vec<(SealId, u8)> {
     let epoch = world.store.epoch();
     let mut record = newest_record(world);
     world.store.seals.iter().filter(|seal| seal.id.epoch == epoch).for_each(|seal| record.decide(seal, false));
-    record.live().map(|row| (row.seal, row.attempt)).collect()
+    // What leaves by the open intent may be out already.
+    let leaving = world.store.newest().map(|newest| newest.commits.leaving).unwrap_or_default();
+    record.live().filter(|row| !leaving.has(row.seal)).map(|row| (row.seal, row.attempt)).collect()
 }
 
 /// The decisions that the newest manifest names.

@@ -37,11 +37,19 @@ pub struct Commits {
     pub last: u8,
     /// The exact set of the open intent, whose number is `last`.
     pub open: Option<SealSet>,
+    /// Committed checkpoints whose output the open intent takes out.
+    pub leaving: SealSet,
     /// Checkpoints that are committed.
     pub done: SealSet,
 }
 
 impl Commits {
+    /// The same, without an open intent.
+    #[must_use]
+    pub fn closed(self) -> Self {
+        Self { open: None, leaving: SealSet::default(), ..self }
+    }
+
     /// Checkpoints in the open intent or in a commit.
     pub fn taken(&self) -> SealSet {
         self.done.and(self.open.unwrap_or_default())

@@ -114,7 +114,8 @@ fn committed_is_there(world: &World) -> bool {
         let atoms = mine.fold(Atoms::NONE, |all, file| all.and(file.atoms));
         row.covers.without(atoms).is_empty()
     };
-    newest_record(world).live().filter(|row| newest.commits.done.has(row.seal)).all(there)
+    let stays = newest.commits.done.without(newest.commits.leaving);
+    newest_record(world).live().filter(|row| stays.has(row.seal)).all(there)
 }
 
 fn visible_counts(world: &World) -> bool {

@@ -18,7 +18,7 @@ type Situation = (bool, &'static str, fn(&Protocol, &World) -> bool);
 pub fn situations(bounds: &Bounds) -> Vec<Property<Protocol>> {
     let rivals = bounds.drivers > 1;
     let directory = bounds.sink == SinkKind::Directory;
-    let all: [Situation; 13] = [
+    let all: [Situation; 15] = [
         (true, "reached: the output is complete", |model, world| is_complete(&model.setting, world)),
         (rivals, "reached: a holder is fenced", |_, world| ended(world, End::Fenced)),
         (rivals, "reached: a seal comes too late for its epoch", |_, world| late_seal(world)),
@@ -47,6 +47,16 @@ pub fn situations(bounds: &Bounds) -> Vec<Property<Protocol>> {
             let drivers = usize::from(model.setting.bounds.drivers);
             let withdrew = newest_record(world).0.iter().any(|row| row.decision == Decision::Withdrawn);
             withdrew && world.processes[..drivers].iter().any(|process| process.at == At::Ended(End::Fenced))
+        }),
+        (bounds.retracts, "reached: what left is done again", |model, world| {
+            let withdrawn = newest_record(world).0.iter().any(|row| row.decision == Decision::Withdrawn);
+            withdrawn && world.intents.len() > 2 && is_complete(&model.setting, world)
+        }),
+        (bounds.retracts, "reached: a retraction is ended by another one", |_, world| {
+            let decided = |process: &crate::process::Process| process.at == At::Ended(End::Fenced);
+            let drivers = world.processes.iter().take_while(|process| process.role == crate::process::Role::Driver);
+            let ended = newest_record(world).0.iter().any(|row| row.decision == Decision::Withdrawn);
+            ended && world.processes[drivers.count()..].iter().any(decided)
         }),
         (bounds.collections > 0, "reached: garbage is deleted", |_, world| collected(world)),
         (directory && bounds.atoms > 1, "reached: a part of a commit is visible", |_, world| partly_visible(world)),

@@ -48,11 +48,13 @@ pub enum Rule {
     OwnEcho,
     /// A beaten attempt deletes its output only if its epoch is the newest after it has read the other's seal.
     CurrentBeforeDiscard,
+    /// That committed output leaves is decided in the chain before it is taken out.
+    DecideLeaving,
 }
 
 impl Rule {
     /// All rules.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::ListAfterCreate,
         Self::Intent,
         Self::Barrier,
@@ -75,6 +77,7 @@ impl Rule {
         Self::LookAfterAside,
         Self::OwnEcho,
         Self::CurrentBeforeDiscard,
+        Self::DecideLeaving,
     ];
 }
 

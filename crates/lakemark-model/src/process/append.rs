@@ -115,7 +115,7 @@ fn won(setting: &Setting, world: &mut World, index: usize, Draft { manifest, str
                 .add_if(!setting.bounds.stale_plans && !planned.without(covered).is_empty(), Fault::SkippedUndone);
             At::Holding
         }
-        Kind::Intent => publication(setting, manifest.commits.open.unwrap_or_default()),
+        Kind::Intent => publication(setting, &manifest.commits),
         Kind::Withdraw if process.role == Role::Operator && !setting.rules.has(Rule::OwnEpoch) => {
             return process.end(End::Closed);
         }
@@ -124,13 +124,18 @@ fn won(setting: &Setting, world: &mut World, index: usize, Draft { manifest, str
     };
 }
 
-/// Begins to bring `set` into the sink.
-pub fn publication(setting: &Setting, set: SealSet) -> At {
+/// Begins to bring the open intent of `commits` into the sink.
+pub fn publication(setting: &Setting, commits: &Commits) -> At {
+    publish(setting, commits.open.unwrap_or_default(), commits.leaving)
+}
+
+/// Begins to bring `set` into the sink, and to take `leaving` out.
+pub fn publish(setting: &Setting, set: SealSet, leaving: SealSet) -> At {
     let step = match setting.bounds.sink {
         SinkKind::Table => PublishStep::Load,
         SinkKind::Directory => PublishStep::Guard,
     };
-    At::Publishing(Publication { set, missing: SealSet::default(), step })
+    At::Publishing(Publication { set, missing: SealSet::default(), leaving, step })
 }
 
 /// Another one has the version, or the chain went on: an opener starts over, a holder is fenced for good.
@@ -148,9 +153,12 @@ fn lost(setting: &Setting, world: &mut World, index: usize, mine: &Manifest) {
         Some(newest) => {
             (process.head, process.dirty) = (Some(newest), true);
             let commits = match mine.kind {
-                Kind::Intent => Commits { last: newest.commits.last + 1, open: mine.commits.open, ..newest.commits },
-                Kind::Done => Commits { open: None, done: mine.commits.done, ..newest.commits },
-                Kind::Void => Commits { open: None, ..newest.commits },
+                Kind::Intent => {
+                    let (open, leaving) = (mine.commits.open, mine.commits.leaving);
+                    Commits { last: newest.commits.last + 1, open, leaving, ..newest.commits }
+                }
+                Kind::Done => Commits { done: mine.commits.done, ..newest.commits.closed() },
+                Kind::Void => newest.commits.closed(),
                 _ => newest.commits,
             };
             draft_with(process, mine.kind, commits, setting);

@@ -1,6 +1,6 @@
 //! Bringing a commit into a directory: rename first, look at the target second.
 
-use super::{At, Choice, End, Publication, PublishStep, hold};
+use super::{At, Choice, End, Process, Publication, PublishStep, hold};
 use crate::objects::{OutputFile, Row};
 use crate::rules::Rule;
 use crate::sink::Sink;
@@ -25,6 +25,7 @@ pub fn step(setting: &Setting, world: &mut World, index: usize, publication: Pub
         PublishStep::Aside(place) => (place, aside(setting, world, index, publication, place)),
         PublishStep::Rename(place) => (place, rename(setting, world, index, publication, place)),
         PublishStep::Look(place) => (place, look(setting, world, index, publication, place)),
+        PublishStep::TakeOut(place) => return take_out(setting, world, index, publication, place),
         _ => return guard(setting, world, index, publication, choice),
     };
     let mut publication = publication;
@@ -57,11 +58,29 @@ fn guard(setting: &Setting, world: &mut World, index: usize, publication: Public
 fn go_to(setting: &Setting, world: &mut World, index: usize, publication: Publication, place: u8) {
     let process = &mut world.processes[index];
     if publication.set.iter().nth(place.into()).is_none() {
-        return hold::done(setting, process, publication.set, publication.missing);
+        return leave(setting, process, publication, 0);
     }
     // While no file can be harmed, its size is not worth a look.
     let step = if setting.bounds.harms > 0 { PublishStep::Stat(place) } else { first(setting, place) };
     process.at = At::Publishing(Publication { step, ..publication });
+}
+
+/// Begins with the file of this place among those that leave; after the last one, records that it is done.
+fn leave(setting: &Setting, process: &mut Process, publication: Publication, place: u8) {
+    if publication.leaving.iter().nth(place.into()).is_none() {
+        return hold::done(setting, process, publication);
+    }
+    process.at = At::Publishing(Publication { step: PublishStep::TakeOut(place), ..publication });
+}
+
+/// Takes it out of the directory. One that is not there is out already.
+fn take_out(setting: &Setting, world: &mut World, index: usize, publication: Publication, place: u8) {
+    let id = publication.leaving.iter().nth(place.into());
+    let row = id.and_then(|id| world.processes[index].record.row(id)).copied();
+    if let (Sink::Directory(files), Some(row)) = (&mut world.sink, row) {
+        files.retain(|file| !file.is_of(&row));
+    }
+    leave(setting, &mut world.processes[index], publication, place + 1);
 }
 
 fn first(setting: &Setting, place: u8) -> PublishStep {

@@ -1,7 +1,7 @@
 //! What the holder of an epoch can do between two writes.
 
-use super::append::{draft, draft_with, gather, publication};
-use super::{Choice, Process, Replan, Role};
+use super::append::{draft, draft_with, gather, publication, publish};
+use super::{Choice, Process, Publication, Replan, Role};
 use crate::attempt::Task;
 use crate::bounds::SinkKind;
 use crate::objects::{Commits, Kind, Seal};
@@ -55,6 +55,11 @@ fn operators(setting: &Setting, process: &Process) -> Vec<Choice> {
         return vec![Choice::Close];
     }
     let mut choices: Vec<_> = process.pending().iter().map(Choice::Withdraw).collect();
+    if setting.bounds.retracts && setting.bounds.sink == SinkKind::Directory {
+        // Nothing is decided while an intent is open.
+        let commits = process.head.map(|head| head.commits).filter(|commits| commits.open.is_none());
+        choices.extend(commits.unwrap_or_default().done.iter().map(Choice::Retract));
+    }
     let open = process.head.is_some_and(|head| head.commits.open.is_some());
     if open && setting.bounds.gives_up && setting.bounds.sink == SinkKind::Table {
         choices.push(Choice::Publish);
@@ -85,10 +90,10 @@ pub fn act(setting: &Setting, world: &mut World, index: usize, choice: Choice) {
         }
         Choice::Commit => commit(setting, world, index),
         Choice::Publish => {
-            let open = world.processes[index].head.and_then(|head| head.commits.open).unwrap_or_default();
+            let commits = world.processes[index].head.map(|head| head.commits).unwrap_or_default();
             // An operator's verb ends with it.
             world.processes[index].acted |= world.processes[index].role == Role::Operator;
-            world.processes[index].at = publication(setting, open);
+            world.processes[index].at = publication(setting, &commits);
         }
         Choice::WithdrawUnfit => {
             let gone = unfit(world, &world.processes[index]);
@@ -101,8 +106,23 @@ pub fn act(setting: &Setting, world: &mut World, index: usize, choice: Choice) {
             world.processes[index].acted = true;
             withdraw(&mut world.processes[index], [id].into_iter().collect(), setting);
         }
+        Choice::Retract(id) => {
+            world.processes[index].acted = true;
+            retract(setting, &mut world.processes[index], [id].into_iter().collect());
+        }
         Choice::Close => draft(&mut world.processes[index], Kind::Close, setting),
         Choice::Go | Choice::Unanswered | Choice::GiveUp => {}
+    }
+}
+
+/// Decides that the output of `leaving` leaves; without the rule it is taken out at once, and recorded then.
+fn retract(setting: &Setting, process: &mut Process, leaving: SealSet) {
+    let before = process.head.map(|head| head.commits).unwrap_or_default();
+    if setting.rules.has(Rule::DecideLeaving) {
+        let commits = Commits { last: before.last + 1, open: Some(SealSet::default()), leaving, ..before };
+        draft_with(process, Kind::Intent, commits, setting);
+    } else {
+        process.at = publish(setting, SealSet::default(), leaving);
     }
 }
 
@@ -153,17 +173,20 @@ fn commit(setting: &Setting, world: &mut World, index: usize) {
         let commits = Commits { last: before.last + 1, open: Some(set), ..before };
         draft_with(process, Kind::Intent, commits, setting);
     } else {
-        process.at = publication(setting, set);
+        process.at = publish(setting, set, SealSet::default());
     }
 }
 
-/// Records that the publication is over: what is visible is committed, what was missing is withdrawn.
-pub fn done(setting: &Setting, process: &mut Process, set: SealSet, missing: SealSet) {
+/// Records that the publication is over: what is visible is committed, what was missing or has left is withdrawn.
+pub fn done(setting: &Setting, process: &mut Process, publication: Publication) {
+    let Publication { set, missing, leaving, .. } = publication;
     let before = process.head.map(|head| head.commits).unwrap_or_default();
     let last = before.last + u8::from(before.open.is_none());
-    let commits = Commits { last, open: None, done: before.done.and(set.without(missing)) };
-    if !missing.is_empty() {
-        process.record.withdraw(missing);
+    let done = before.done.and(set.without(missing)).without(leaving);
+    let commits = Commits { last, done, ..before.closed() };
+    let gone = missing.and(leaving);
+    if !gone.is_empty() {
+        process.record.withdraw(gone);
         process.dirty = true;
         process.planned_from = Some(process.record.covered());
     }
@@ -173,5 +196,5 @@ pub fn done(setting: &Setting, process: &mut Process, set: SealSet, missing: Sea
 /// Records that the open intent is given up: its checkpoints wait for a commit again.
 pub fn void(setting: &Setting, process: &mut Process) {
     let before = process.head.map(|head| head.commits).unwrap_or_default();
-    draft_with(process, Kind::Void, Commits { open: None, ..before }, setting);
+    draft_with(process, Kind::Void, before.closed(), setting);
 }

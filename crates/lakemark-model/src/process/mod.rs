@@ -20,7 +20,7 @@ use crate::world::{Setting, World};
 pub enum Role {
     /// It plans, dispatches, folds and commits.
     Driver,
-    /// It withdraws a checkpoint, or gives an open intent up.
+    /// It withdraws a checkpoint, gives an open intent up, or takes committed output out.
     Operator,
 }
 
@@ -57,6 +57,8 @@ pub struct Publication {
     pub set: SealSet,
     /// What of it turned out to be missing.
     pub missing: SealSet,
+    /// Committed checkpoints whose output leaves.
+    pub leaving: SealSet,
     /// The next step.
     pub step: PublishStep,
 }
@@ -74,6 +76,8 @@ pub enum PublishStep {
     Rename(u8),
     /// Directory: looks at the target.
     Look(u8),
+    /// Directory: takes out the committed file of this place among those that leave.
+    TakeOut(u8),
     /// Table: loads the base and looks for the marker in its log.
     Load,
     /// Table: reads the newest version, with this base loaded.
@@ -173,6 +177,8 @@ pub enum Choice {
     WithdrawUnfit,
     /// Withdraws this checkpoint.
     Withdraw(SealId),
+    /// Takes the output of this committed checkpoint out, and makes its work undone.
+    Retract(SealId),
     /// Gives the open intent up.
     GiveUp,
     /// Closes the epoch.

@@ -41,7 +41,9 @@ pub fn list(setting: &Setting, world: &mut World, index: usize) {
     let unfinished = head.commits.open.is_some() || !process.pending().is_empty();
     match process.role {
         Role::Driver if undone.is_empty() && !unfinished => return process.end(End::Nothing),
-        Role::Operator if !unfinished => return process.end(End::Nothing),
+        Role::Operator if !unfinished && (!bounds.retracts || head.commits.done.is_empty()) => {
+            return process.end(End::Nothing);
+        }
         Role::Operator if !rules.has(Rule::OwnEpoch) => {
             (process.epoch, process.at) = (head.epoch, At::Holding);
             return;

@@ -45,7 +45,7 @@ fn load(setting: &Setting, world: &mut World, index: usize, publication: Publica
     let base = log.len() as u8;
     let process = &mut world.processes[index];
     match marker {
-        Some(Some(files)) if files == ours => hold::done(setting, process, publication.set, publication.missing),
+        Some(Some(files)) if files == ours => hold::done(setting, process, publication),
         Some(Some(_)) => process.end(End::CannotDecide),
         Some(None) => hold::void(setting, process),
         None => process.at = At::Publishing(Publication { step: PublishStep::GuardBase(base), ..publication }),
@@ -70,7 +70,7 @@ fn commit(setting: &Setting, world: &mut World, index: usize, publication: Publi
     let process = &mut world.processes[index];
     match landed {
         true if gives_up => hold::void(setting, process),
-        true => hold::done(setting, process, publication.set, publication.missing),
+        true => hold::done(setting, process, publication),
         // A conflict, or an unknown answer: start again at the load.
         false => process.at = At::Publishing(Publication { step: PublishStep::Load, ..publication }),
     }

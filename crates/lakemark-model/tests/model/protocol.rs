@@ -63,6 +63,11 @@ fn an_operator_withdraws_or_gives_up() {
 }
 
 #[test]
+fn an_operator_takes_committed_output_out() {
+    holds("directory drivers=2 operators=1 retracts atoms=1 tries=1 completes");
+}
+
+#[test]
 fn garbage_is_collected_while_all_work() {
     holds("directory collections=1 tries=1");
 }

@@ -46,6 +46,11 @@ fn an_intent_for_a_directory_given_up() {
 }
 
 #[test]
+fn output_taken_out_before_that_is_decided() {
+    caught(&[Rule::DecideLeaving], "directory operators=1 retracts atoms=1 tries=1", &[name::COMMITTED]);
+}
+
+#[test]
 fn a_task_planned_again_without_a_void_seal() {
     caught(&[Rule::VoidSeal], "directory drivers=1 replans=1", &[name::I5_SEALS]);
     // That overlaps are rejected is what still keeps the output right.
