@@ -85,8 +85,12 @@ impl ObjectCheckpointStore {
             let mut segments = SegmentChange::default();
             if let Some(head) = view.head.as_ref().filter(|_| !delta.checkpoints.is_empty()) {
                 // A seal of an older epoch counts only if the manifest that fences it names it (I4).
-                segments.now =
-                    Some(flush(&self.medium, &head.manifest.segments, std::mem::take(&mut delta), version).await?);
+                let merged = flush(&self.medium, &head.manifest.segments, std::mem::take(&mut delta), version).await;
+                if merged.is_err() && self.chain.newest_version().await? != Some(head.manifest.version) {
+                    // What that manifest named may be garbage by now.
+                    continue;
+                }
+                segments.now = Some(merged?);
             }
             reach("open.before_manifest");
             let open = Transition::Open {

@@ -235,6 +235,7 @@ impl Run {
             .keys()
             .find(|id| !state.live.is_decided(**id) && seals.binary_search_by_key(id, |seal| &seal.id).is_err());
         if let Some(id) = lost {
+            self.worker.guard().await?;
             let place = self.store.medium.place(ObjectName::Seal(*id));
             return Err(Error::corrupt(place, "a seal that this run wrote is not there any more")
                 .way("see what changes the store besides lakemark, then run again: what it said is done again"));
@@ -247,6 +248,14 @@ impl Run {
         }
         self.worker.folded(|id| seals.binary_search_by_key(&id, |seal| seal.id).is_ok());
         Ok(())
+    }
+
+    /// What is missing to who is fenced was collected after it.
+    pub(super) async fn unless_fenced<T>(&self, read: Result<T>) -> Result<T> {
+        if read.is_err() {
+            self.worker.guard().await?;
+        }
+        read
     }
 
     fn check(&self, state: &State) -> Result<()> {
@@ -273,7 +282,8 @@ impl Run {
         if !state.delta.is_empty() {
             let (old, version) = (&state.head.manifest.segments, state.head.manifest.version.next());
             reach("fold.before_segment");
-            change.now = Some(flush(&self.store.medium, old, state.delta.clone(), version).await?);
+            let merged = flush(&self.store.medium, old, state.delta.clone(), version).await;
+            change.now = Some(self.unless_fenced(merged).await?);
         }
         self.append(state, &transition(change)).await?;
         state.delta = SegmentData::default();

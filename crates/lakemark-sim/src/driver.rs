@@ -136,7 +136,9 @@ impl Driver<'_> {
         if recovered.committed.is_some() {
             world.note(Situation::FinishedCommit);
         }
-        if recovered.undone {
+        if recovered.committed.as_ref().is_some_and(|committed| committed.taken_out > 0) {
+            world.note(Situation::EndedRetraction);
+        } else if recovered.undone {
             world.note(Situation::Withdrawn);
         }
         let worked = self.work(&run, &listing).await;

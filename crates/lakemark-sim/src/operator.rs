@@ -25,10 +25,13 @@ enum Verb {
     Collect,
     /// Makes a file undone whose output is not committed, and what shares its output.
     Forget,
+    /// Takes the output of a file out of the destination, and makes undone whatever has rows in it.
+    Retract,
 }
 
 impl Verb {
-    const ALL: &'static [Self] = &[Self::Verify, Self::TakeOver, Self::Finish, Self::Collect, Self::Forget];
+    const ALL: &'static [Self] =
+        &[Self::Verify, Self::TakeOver, Self::Finish, Self::Collect, Self::Forget, Self::Retract];
 
     async fn run(self, site: &Site, wait: Wait, which: u64) -> Result<()> {
         match self {
@@ -36,7 +39,8 @@ impl Verb {
             Self::TakeOver => change(site, wait, false).await,
             Self::Finish => change(site, wait, true).await,
             Self::Collect => collect(site, wait).await,
-            Self::Forget => forget(site, wait, which).await,
+            Self::Forget => forget(site, wait, which, false).await,
+            Self::Retract => forget(site, wait, which, true).await,
         }
     }
 }
@@ -107,15 +111,15 @@ async fn collect(site: &Site, wait: Wait) -> Result<()> {
     Ok(())
 }
 
-/// Forgets the file number `which` of those that are known, if nothing of it is committed: else its rows would rightly be
-/// there twice.
-async fn forget(site: &Site, wait: Wait, which: u64) -> Result<()> {
+/// Forgets the file number `which` of those that are known; if it is not retracted, only if nothing of it is committed: else
+/// its rows would rightly be there twice.
+async fn forget(site: &Site, wait: Wait, which: u64, retract: bool) -> Result<()> {
     let store = site.store();
     let view = store.read().await?;
     let mut paths: Vec<&str> = view.live.files(SOURCE).map(|(path, _)| path).collect();
     paths.sort_unstable();
     let Some(path) = paths.get(which as usize % paths.len().max(1)) else { return Ok(()) };
-    let selection = Selection { paths: vec![(None, (*path).to_owned())], ..Selection::default() };
+    let selection = Selection { paths: vec![(None, (*path).to_owned())], retract, ..Selection::default() };
     let plan = match ForgetPlan::of(&view, selection) {
         // It is in a commit that is not finished.
         Err(error) if error.kind() == ErrorKind::Refused => return Ok(()),
@@ -124,15 +128,19 @@ async fn forget(site: &Site, wait: Wait, which: u64) -> Result<()> {
     if !plan.doubled_outputs.is_empty() {
         return Ok(());
     }
+    let leaves = !plan.retracted_outputs.is_empty();
+    let sink = site.sink();
     let run = store.operate(wait, site.options(wait).lease).await?;
-    let forgotten = run.forget(&plan, None).await;
-    run.close().await?;
+    let forgotten = believed(site, &run, run.forget(&plan, Some(&*sink))).await;
+    if forgotten.is_ok() {
+        run.close().await?;
+    }
     match forgotten {
         // It changed since it was looked at.
         Err(error) if error.kind() == ErrorKind::Refused => Ok(()),
         Err(error) => Err(error),
         Ok(()) => {
-            site.world.note(Situation::Forgotten);
+            site.world.note(if leaves { Situation::Retracted } else { Situation::Forgotten });
             Ok(())
         }
     }

@@ -91,6 +91,10 @@ situations! {
     Collected,
     /// An operator made work undone that was not committed.
     Forgotten,
+    /// An operator took committed output out of the destination.
+    Retracted,
+    /// A retraction was ended by a successor of who decided it.
+    EndedRetraction,
     /// A run found nothing to do, and wrote nothing.
     Nothing,
 }
