@@ -118,6 +118,6 @@ async fn check_bound(store: &ObjectCheckpointStore, manifest: &Manifest, sink: &
 
 /// Whether the table is the one that the store wrote to.
 async fn is_the_same(manifest: &Manifest, sink: &dyn Sink) -> Result<bool> {
-    let now = sink.table().await?;
+    let now = sink.table(manifest.store).await?;
     Ok(manifest.table.as_ref().is_some_and(|left| now.is_some_and(|now| now.id == left.id)))
 }

@@ -11,7 +11,7 @@ use crate::store::invariants;
 use crate::store::medium::Created;
 use crate::store::segment::Event;
 use crate::store::transition::{Gone, SegmentChange, Transition};
-use crate::store::{Binding, Head, Live, OpenIntent, OutputFile, TableState};
+use crate::store::{Binding, Expected, Head, Live, OpenIntent, OutputFile, TableState};
 
 /// A commit that is visible.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,6 +58,11 @@ impl Run {
         if unfit > 0 {
             self.advance(&mut state, withdraw).await?;
         }
+        if committed.is_some() || state.live.pending().next().is_some() {
+            // Before work is done for it: what happened to the table while the intent was open, the check left out, and
+            // what waits may be of another query.
+            self.base(&state, sink).await?;
+        }
         let undone =
             committed.as_ref().is_some_and(|committed| !committed.missing.is_empty() || committed.taken_out > 0);
         Ok(Recovered { committed, undone: unfit > 0 || undone })
@@ -94,12 +99,20 @@ impl Run {
             if ids.is_empty() {
                 return Ok(committed);
             }
-            let base = match sink {
-                Some(sink) => sink.table().await?,
-                None => None,
-            };
+            let base = self.base(&state, sink).await?;
             self.decide_commit(&mut state, ids, None, base).await?;
             committed.push(self.publish(&mut state, sink, false).await?);
+        }
+    }
+
+    /// The table to decide a commit on, which goes on from where this store left it.
+    async fn base(&self, state: &State, sink: Option<&dyn Sink>) -> Result<Option<TableState>> {
+        match sink {
+            Some(sink) if !sink.keeps_files() => {
+                let waiting: Vec<OutputFile> = state.live.pending().flat_map(|row| row.outputs.clone()).collect();
+                sink.base(&Expected::of(&state.head.manifest, &state.live), &waiting).await
+            }
+            _ => Ok(None),
         }
     }
 
@@ -282,7 +295,8 @@ impl Run {
         let Some(open) = state.head.manifest.commits.open.clone() else {
             return Err(Error::invalid("there is no open intent"));
         };
-        let (leaving, members): (Vec<_>, Vec<_>) = self.read_intent(&open).await?.into_iter().partition(|m| m.leaves);
+        let (leaving, members): (Vec<_>, Vec<_>) =
+            self.unless_fenced(self.read_intent(&open).await).await?.into_iter().partition(|m| m.leaves);
         let outputs =
             |of: &[CommitMember]| of.iter().flat_map(|m| m.outputs.iter().cloned()).collect::<Vec<OutputFile>>();
         let (files, out) = (outputs(&members), outputs(&leaving));

@@ -32,7 +32,18 @@ impl Run {
         let mut state = self.state.lock().await;
         let state = &mut *state;
         let (open, members) = self.open_commit(state, n, sink).await?;
-        let table = sink.table().await?;
+        let now = sink.table(self.worker.store_id()).await?;
+        if now.as_ref().is_none_or(|now| now.last.is_some_and(|last| last < n)) {
+            let what = match now.and_then(|now| now.last) {
+                Some(last) => format!("the table has commits of this store up to number {last} only"),
+                None => "there is no table".to_owned(),
+            };
+            return Err(Error::refused(what)
+                .at(sink.binding().root)
+                .safe("nothing was changed")
+                .way(format!("its work is not there: lakemark reopen {n} JOB does it again")));
+        }
+        let table = Self::left_with(state, now, n);
         let decided = decided(&open, &members, table.clone());
         self.worker.guard().await?;
         self.note(state, operated("accept", format!("commit {n} is in the table")));
@@ -62,7 +73,7 @@ impl Run {
             recovered: true,
             holder: &self.worker,
         };
-        let table = sink.give_up(&intent).await?;
+        let table = Self::left_with(state, sink.give_up(&intent).await?, n);
         let decided = decided(&open, &members, table.clone());
         let checkpoints: Vec<CheckpointId> = members.iter().map(|member| member.checkpoint).collect();
         self.note(state, operated("reopen", format!("commit {n} is not in the table")));
@@ -102,7 +113,7 @@ impl Run {
                 .safe("nothing was changed")
                 .way(format!("decide it first: lakemark accept {n} JOB, or lakemark reopen {n} JOB")));
         }
-        let table = sink.table().await?;
+        let table = sink.table(self.worker.store_id()).await?;
         let rows: Vec<_> = match again {
             true => state.live.committed_checkpoints().collect(),
             false => Vec::new(),
@@ -124,6 +135,13 @@ impl Run {
         self.advance(state, |segments| Transition::Table { table, gone: Gone { files, rows: total, segments } })
             .await?;
         Ok(decided)
+    }
+
+    /// The table as the store left it, with number `n` in it too. It is not moved on to where it is `now`: what happened in
+    /// between, the next check is to see.
+    fn left_with(state: &State, now: Option<TableState>, n: u64) -> Option<TableState> {
+        let left = state.head.manifest.table.clone().or(now)?;
+        Some(TableState { last: Some(n), ..left })
     }
 
     async fn open_commit(&self, state: &mut State, n: u64, sink: &dyn Sink) -> Result<(OpenIntent, Vec<CommitMember>)> {

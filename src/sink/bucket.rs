@@ -310,7 +310,11 @@ impl Sink for BucketSink {
         Ok(())
     }
 
-    async fn table(&self) -> Result<Option<TableState>> {
+    async fn table(&self, _store: StoreId) -> Result<Option<TableState>> {
+        Ok(None)
+    }
+
+    async fn base(&self, _expected: &Expected, _waiting: &[OutputFile]) -> Result<Option<TableState>> {
         Ok(None)
     }
 

@@ -441,7 +441,11 @@ impl Sink for DirectorySink {
         self.blocking(move |sink| sink.remove_now(&leftovers)).await
     }
 
-    async fn table(&self) -> Result<Option<TableState>> {
+    async fn table(&self, _store: StoreId) -> Result<Option<TableState>> {
+        Ok(None)
+    }
+
+    async fn base(&self, _expected: &Expected, _waiting: &[OutputFile]) -> Result<Option<TableState>> {
         Ok(None)
     }
 

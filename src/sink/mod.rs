@@ -88,8 +88,15 @@ pub trait Sink: Debug + Send + Sync {
     /// success: done again, it ends in the same state.
     async fn take_out(&self, files: &[OutputFile]) -> Result<()>;
 
-    /// The table as it is now. `None`: the destination is none, or there is none yet.
-    async fn table(&self) -> Result<Option<TableState>>;
+    /// The table as it is now, as `store` sees it. `None`: the destination is none, or there is none yet.
+    async fn table(&self, store: StoreId) -> Result<Option<TableState>>;
+
+    /// The table that a commit of the store of `expected` is decided on: as [`table`](Self::table), after it was
+    /// [checked](Self::check) that this one goes on from where the store left it, and that the files that wait fit it.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check).
+    async fn base(&self, expected: &Expected, waiting: &[OutputFile]) -> Result<Option<TableState>>;
 
     /// Makes sure that `intent` is not in the table and never will be, by a barrier. Done again, it ends in the same state.
     ///

@@ -103,6 +103,9 @@ pub struct TableState {
     pub version: u64,
     /// A digest of its schema and partitioning: of what files must fit.
     pub schema: String,
+    /// The number of this store's last commit in it, a barrier's too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last: Option<u64>,
 }
 
 impl Binding {

@@ -67,7 +67,18 @@ impl View {
 
     /// What the destination must hold; `None` for a new store.
     pub fn expected(&self) -> Option<Expected> {
-        let manifest = &self.head.as_ref()?.manifest;
+        Some(Expected::of(&self.head.as_ref()?.manifest, &self.live))
+    }
+
+    /// The store's id, once it exists.
+    pub fn store_id(&self) -> Option<StoreId> {
+        self.head.as_ref().map(|head| head.manifest.store)
+    }
+}
+
+impl Expected {
+    /// What the destination must hold in this state.
+    pub(crate) fn of(manifest: &Manifest, live: &Live) -> Self {
         let open = manifest.commits.open.as_ref().map(|intent| intent.n);
         let mut expected = Expected {
             store: manifest.store,
@@ -77,18 +88,13 @@ impl View {
             intent: open,
             table: manifest.table.clone(),
         };
-        let leaving = self.live.leaving(open);
-        for row in self.live.committed_checkpoints() {
+        let leaving = live.leaving(open);
+        for row in live.committed_checkpoints() {
             let may_be_there = row.commit == open || leaving.contains(&row.id);
             let files = if may_be_there { &mut expected.open } else { &mut expected.committed };
             files.extend(row.outputs.iter().cloned());
         }
-        Some(expected)
-    }
-
-    /// The store's id, once it exists.
-    pub fn store_id(&self) -> Option<StoreId> {
-        self.head.as_ref().map(|head| head.manifest.store)
+        expected
     }
 }
 

@@ -275,6 +275,10 @@ async fn a_commit_that_did_not_land_is_reopened_behind_a_barrier() {
     let before = place.table.live_paths().await.len();
     let run = operator(&place).await;
     assert_eq!(run.reopen_commit(2, &place.sink()).await.unwrap().checkpoints, 3);
+    // The log does not say either whether commit 1 was taken back: that is asked for itself.
+    let error = check(&place).await.unwrap_err();
+    assert!(error.to_string().contains("lakemark accept --table"), "{error}");
+    run.accept_table(&place.sink()).await.unwrap();
     run.close().await.unwrap();
     assert_eq!(seen_done(&place.site.store()).await, ["z"]);
     let run = place.begin().await;
@@ -320,4 +324,127 @@ async fn a_table_is_accepted_as_it_is_or_filled_again(#[values(false, true)] aga
     assert_eq!(place.rows().await, if again { vec!["a", "b", "c"] } else { vec!["c"] });
     place.sink().check(expected().await.as_ref()).await.unwrap();
     assert_eq!(newest(&place.site.store()).await.commits.files, 3);
+}
+
+/// Two commits of a and b, and c sealed.
+async fn two_commits(place: &Place) -> Run {
+    for path in ["a", "b"] {
+        let run = place.begin().await;
+        place.work(&run, path).await;
+        run.commit(Some(&place.sink())).await.unwrap();
+        run.close().await.unwrap();
+    }
+    let run = place.begin().await;
+    place.work(&run, "c").await;
+    run
+}
+
+async fn check(place: &Place) -> lakemark::Result<()> {
+    let expected = place.site.store().read().await.unwrap().expected();
+    place.sink().check(expected.as_ref()).await
+}
+
+/// What happens to a table between the check of a run and its commit is noticed at the commit.
+#[rstest]
+#[case::taken_back(0)]
+#[case::made_anew(1)]
+#[case::an_older_copy(2)]
+#[case::dropped(3)]
+#[tokio::test]
+async fn a_table_that_changes_under_a_run_is_refused_by_its_commit(#[case] how: u8) {
+    let place = Place::new();
+    let run = two_commits(&place).await;
+    check(&place).await.unwrap();
+    match how {
+        0 => place.table.restore(0).await,
+        1 => place.table.recreate().await,
+        2 => {
+            place.table.put_back(Some(0));
+            // Others went on with it, so that it is no older by its version.
+            place.table.foreign_append().await;
+        }
+        _ => place.table.put_back(None),
+    }
+    let before = place.table.live_paths().await;
+    let error = run.commit(Some(&place.sink())).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+    assert!(error.to_string().contains("--table"), "{error}");
+    assert_eq!(place.table.live_paths().await, before, "nothing was committed");
+    assert_eq!(check(&place).await.unwrap_err().kind(), ErrorKind::Refused, "and by every later run");
+    // A person's word: everything again, and c once.
+    run.close().await.unwrap();
+    let run = operator(&place).await;
+    run.reopen_table(&place.sink()).await.unwrap();
+    run.close().await.unwrap();
+    let run = place.begin().await;
+    place.work_left(&run, &["a", "b", "c"]).await;
+    run.commit(Some(&place.sink())).await.unwrap();
+    run.close().await.unwrap();
+    assert_eq!(place.table.live_paths().await.len(), before.len() + 3);
+    check(&place).await.unwrap();
+}
+
+/// A roll-back while a commit was open is noticed by who ends it, before any work is done for it.
+#[tokio::test]
+async fn a_table_taken_back_after_a_commit_landed_is_noticed_by_its_recovery() {
+    let place = Place::new();
+    let run = two_commits(&place).await;
+    assert!(run.commit(Some(&DyingSink(place.sink(), Dies::AfterPublish))).await.is_err());
+    drop(run);
+    place.table.restore(1).await;
+    check(&place).await.unwrap();
+    let run = place.begin().await;
+    let error = run.recover(Some(&place.sink())).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+    assert!(error.to_string().contains("restored"), "{error}");
+}
+
+/// Deciding about one commit says nothing of the others: what happened to the table is still to be seen.
+#[rstest]
+#[tokio::test]
+async fn a_commit_that_is_decided_hides_nothing_of_its_table(#[values(false, true)] anew: bool) {
+    let place = Place::new();
+    let run = two_commits(&place).await;
+    assert!(run.commit(Some(&DyingSink(place.sink(), Dies::BeforePublish))).await.is_err());
+    drop(run);
+    if anew {
+        place.table.recreate().await
+    } else {
+        place.table.restore(0).await
+    }
+    let run = operator(&place).await;
+    let error = run.accept_commit(3, &place.sink()).await;
+    if !anew {
+        let error = error.unwrap_err();
+        assert!(error.to_string().contains("lakemark reopen 3"), "it is not there: {error}");
+    }
+    drop(run);
+    let run = operator(&place).await;
+    let _ = run.reopen_commit(3, &place.sink()).await;
+    run.close().await.unwrap();
+    assert_eq!(check(&place).await.unwrap_err().kind(), ErrorKind::Refused);
+}
+
+/// A table that is gone with a commit open: the commit is given up without one, and then the table is decided about.
+#[tokio::test]
+async fn a_dropped_table_with_an_open_commit_has_a_way_on() {
+    let place = Place::new();
+    let run = two_commits(&place).await;
+    assert!(run.commit(Some(&DyingSink(place.sink(), Dies::BeforePublish))).await.is_err());
+    drop(run);
+    place.table.put_back(None);
+    assert!(check(&place).await.unwrap_err().to_string().contains("lakemark reopen --table"));
+    let run = operator(&place).await;
+    let error = run.reopen_table(&place.sink()).await.unwrap_err();
+    assert!(error.to_string().contains("lakemark reopen 3"), "{error}");
+    assert_eq!(run.accept_commit(3, &place.sink()).await.unwrap_err().kind(), ErrorKind::Refused);
+    run.reopen_commit(3, &place.sink()).await.unwrap();
+    run.reopen_table(&place.sink()).await.unwrap();
+    run.close().await.unwrap();
+    let run = place.begin().await;
+    place.work_left(&run, &["a", "b", "c"]).await;
+    run.commit(Some(&place.sink())).await.unwrap();
+    run.close().await.unwrap();
+    assert_eq!(place.rows().await, ["a", "b", "c"]);
+    check(&place).await.unwrap();
 }

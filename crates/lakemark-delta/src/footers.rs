@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use arrow_schema::Schema;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
@@ -11,6 +12,7 @@ use lakemark::{Error, ErrorKind, OutputFile, Result};
 use object_store::ObjectStoreExt;
 use object_store::path::Path;
 use parquet::arrow::async_reader::MetadataFetch;
+use parquet::arrow::parquet_to_arrow_schema;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
 
@@ -31,9 +33,14 @@ pub(crate) struct Noted(Mutex<HashMap<String, String>>);
 impl Noted {
     /// Notes those of the file `name`.
     pub(crate) fn note(&self, name: &str, metadata: &ParquetMetaData) {
+        self.keep(name, statistics::of_file(metadata));
+    }
+
+    /// Keeps the statistics of the file at `path`, which is named by its last part.
+    fn keep(&self, path: &str, text: String) {
         let mut noted = self.lock();
         if noted.len() < KEPT {
-            noted.insert(name.to_owned(), statistics::of_file(metadata));
+            noted.insert(path.rsplit('/').next().unwrap_or(path).to_owned(), text);
         }
     }
 
@@ -45,11 +52,17 @@ impl Noted {
         }
     }
 
-    /// The statistics of `files` at `place`, in their order.
+    /// The statistics of `files` at `place`, in their order. What was not written by this process may be of another query:
+    /// `fits` is asked for the columns of each such file.
     ///
     /// # Errors
-    /// When a footer cannot be read.
-    pub(crate) async fn of(&self, place: &Place, files: &[OutputFile]) -> Result<Vec<String>> {
+    /// When a footer cannot be read; those of `fits`.
+    pub(crate) async fn of(
+        &self,
+        place: &Place,
+        files: &[OutputFile],
+        fits: impl Fn(&Schema) -> Result<()>,
+    ) -> Result<Vec<String>> {
         let known: Vec<Option<String>> = {
             let noted = self.lock();
             files.iter().map(|file| noted.get(&file.name).cloned()).collect()
@@ -58,13 +71,22 @@ impl Noted {
             let (place, path, size) = (place.clone(), file.path(), file.size);
             async move {
                 match known {
-                    Some(known) => Ok(known),
-                    None => read(&place, &path, size).await,
+                    Some(known) => Ok((known, None)),
+                    None => read(&place, &path, size).await.map(|(text, schema)| (text, Some((path, schema)))),
                 }
             }
         });
         let all: Vec<_> = all.collect();
-        stream::iter(all).buffered(READS).try_collect().await
+        let mut all = stream::iter(all).buffered(READS);
+        let mut statistics = Vec::with_capacity(files.len());
+        while let Some((text, of)) = all.try_next().await? {
+            if let Some((path, schema)) = of {
+                fits(&schema).map_err(|error| error.at(place.root.place(&path)))?;
+                self.keep(&path, text.clone());
+            }
+            statistics.push(text);
+        }
+        Ok(statistics)
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, String>> {
@@ -72,19 +94,24 @@ impl Noted {
     }
 }
 
-/// The statistics in the footer of the file of `size` bytes at `path`.
-async fn read(place: &Place, path: &str, size: u64) -> Result<String> {
-    let failed = |error: Box<dyn std::error::Error + Send + Sync>| {
-        Error::new(ErrorKind::Unavailable, "the footer of a file that waits for its commit cannot be read")
-            .at(place.root.place(path))
-            .safe("nothing was written to the table")
-            .way("run again when the table can be reached")
-            .caused_by(error)
+/// The statistics and the columns in the footer of the file of `size` bytes at `path`.
+async fn read(place: &Place, path: &str, size: u64) -> Result<(String, Schema)> {
+    let failed = |error: ParquetError| {
+        let there = !matches!(error, ParquetError::External(_));
+        let error = match there {
+            true => Error::new(ErrorKind::Corrupt, "the footer of a file that waits for its commit is damaged"),
+            false => Error::new(ErrorKind::Unavailable, "a file that waits for its commit cannot be read")
+                .way("run again when the table can be reached"),
+        }
+        .caused_by(error);
+        error.at(place.root.place(path)).safe("nothing was written to the table")
     };
-    let file = File { place, path: Path::parse(path).map_err(|e| failed(e.into()))? };
+    let file = File { place, path: Path::parse(path).map_err(|e| failed(ParquetError::External(e.into())))? };
     let reader = ParquetMetaDataReader::new().with_prefetch_hint(Some(FOOTER));
-    let metadata = reader.load_and_finish(file, size).await.map_err(|e| failed(e.into()))?;
-    Ok(statistics::of_file(&metadata))
+    let metadata = reader.load_and_finish(file, size).await.map_err(failed)?;
+    let file = metadata.file_metadata();
+    let schema = parquet_to_arrow_schema(file.schema_descr(), file.key_value_metadata()).map_err(failed)?;
+    Ok((statistics::of_file(&metadata), schema))
 }
 
 struct File<'a> {

@@ -18,10 +18,9 @@ pub(crate) fn of_file(metadata: &ParquetMetaData) -> String {
     let plain = columns.iter().enumerate().filter(|(_, column)| column.max_rep_level() == 0);
     for (i, column) in plain.take(COLUMNS) {
         let path = column.path().parts();
-        if let Some(count) = nulls_of(groups, i) {
+        // All or nothing: deltalake takes a missing bound beside a count of nulls for null, and skips rows by it.
+        if let (Some(count), Some((low, high))) = (nulls_of(groups, i), bounds(groups, i, column)) {
             nulls.put(path, count.to_string());
-        }
-        if let Some((low, high)) = bounds(groups, i, column) {
             least.put(path, low);
             most.put(path, high);
         }

@@ -80,6 +80,11 @@ impl DeltaTable {
         Ok(Shape { schema: schema::to_delta(rows), partition_by: self.partition_by.clone() })
     }
 
+    /// The statistics of `files`, which are of `shape`.
+    async fn statistics(&self, shape: &Shape, files: &[OutputFile]) -> Result<Vec<String>> {
+        self.noted.of(&self.place, files, |file| schema::check_appendable(file, &shape.schema)).await
+    }
+
     fn parsed_schema(&self, text: &str) -> Result<Value> {
         serde_json::from_str(text).map_err(|e| {
             Error::new(ErrorKind::Corrupt, "the schema of the table is no JSON")
@@ -185,6 +190,13 @@ impl Table for DeltaTable {
         Ok(())
     }
 
+    async fn check_files(&self, base: Option<&DeltaBase>, files: &[OutputFile]) -> Result<()> {
+        if files.is_empty() {
+            return Ok(());
+        }
+        self.statistics(&self.shape(base)?, files).await.map(drop)
+    }
+
     fn wrote(&self, output: &OutputFile, metadata: &ParquetMetaData) {
         self.noted.note(&output.name, metadata);
     }
@@ -196,7 +208,7 @@ impl Table for DeltaTable {
     fn state(&self, base: &DeltaBase) -> TableState {
         let metadata = base.snapshot().table_configuration().metadata();
         let schema = Shape::digest(metadata.schema_string(), metadata.partition_columns());
-        TableState { id: metadata.id().to_owned(), version: base.version(), schema }
+        TableState { id: metadata.id().to_owned(), version: base.version(), schema, last: None }
     }
 
     async fn last_marker(&self, base: &DeltaBase, store: StoreId) -> Result<Option<u64>> {
@@ -234,7 +246,9 @@ impl Table for DeltaTable {
             id: uuid::Uuid::new_v4().to_string(),
             has_timestamp_ntz: self.rows.as_deref().is_some_and(schema::has_timestamp_ntz),
         });
-        let statistics = self.noted.of(&self.place, commit.files).await?;
+        let statistics = self.statistics(&shape, commit.files).await.map_err(|error| {
+            error.way(format!("do the work of its commit again, by this query: lakemark reopen {} JOB", commit.n))
+        })?;
         let now = lakemark::time::now_ms();
         let on = base.map(DeltaBase::version);
         let text = entry::lines(commit, on, &shape, new.as_ref(), &statistics, now)?;
@@ -266,6 +280,7 @@ impl Table for DeltaTable {
             return Ok(Attempted::Landed(TableState { version, ..self.state(base) }));
         }
         let schema = Shape::digest(&shape.schema.to_string(), &shape.partition_by);
-        Ok(Attempted::Landed(TableState { id: new.map(|new| new.id).unwrap_or_default(), version, schema }))
+        let id = new.map(|new| new.id).unwrap_or_default();
+        Ok(Attempted::Landed(TableState { id, version, schema, last: Some(commit.n) }))
     }
 }

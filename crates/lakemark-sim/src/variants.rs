@@ -110,8 +110,12 @@ impl Sink for GivingUp<'_> {
         self.0.fitness(file).await
     }
 
-    async fn table(&self) -> Result<Option<TableState>> {
-        self.0.table().await
+    async fn table(&self, store: StoreId) -> Result<Option<TableState>> {
+        self.0.table(store).await
+    }
+
+    async fn base(&self, expected: &Expected, waiting: &[OutputFile]) -> Result<Option<TableState>> {
+        self.0.base(expected, waiting).await
     }
 
     async fn give_up(&self, intent: &Intent<'_>) -> Result<Option<TableState>> {

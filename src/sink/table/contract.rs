@@ -140,6 +140,10 @@ impl<S: TableSubject + std::fmt::Debug + 'static> Table for FaultyTable<S> {
         self.table.check_fits(base)
     }
 
+    async fn check_files(&self, base: Option<&Self::Base>, files: &[OutputFile]) -> Result<()> {
+        self.table.check_files(base, files).await
+    }
+
     fn wrote(&self, output: &OutputFile, metadata: &ParquetMetaData) {
         self.table.wrote(output, metadata);
     }

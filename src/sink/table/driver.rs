@@ -1,6 +1,7 @@
 //! The loop by which a commit gets into a table: load the base, read the chain again, look for the marker, commit on
 //! exactly that base; after a conflict or an unknown answer from the start.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::identity::{Root, StoreId};
 use crate::sink::{Fitness, Intent, Leftover, OutputSink, Settled, Sink, StagedOutput};
 use crate::steps::reach;
-use crate::store::{Binding, Expected, OutputFile, TableState};
+use crate::store::{Binding, Expected, OutputFile, TableState, parse_output_name};
 
 /// Attempts that others may overtake before one gives up: each of theirs is a version of the table.
 const CONFLICTS: u32 = 100;
@@ -56,9 +57,15 @@ impl<T: Table> CommitDriver<T> {
         base.map(|base| self.table.state(base))
     }
 
-    fn state_at(&self, base: Option<&T::Base>, version: Option<u64>) -> Option<TableState> {
+    /// `base` as it was at `version`, with commit `n` in it.
+    fn state_at(&self, base: Option<&T::Base>, version: Option<u64>, n: u64) -> Option<TableState> {
         let now = self.state(base)?;
-        Some(TableState { version: version.unwrap_or(now.version), ..now })
+        Some(TableState { version: version.unwrap_or(now.version), last: Some(n), ..now })
+    }
+
+    async fn state_of(&self, base: &T::Base, store: StoreId) -> Result<TableState> {
+        let last = self.table.last_marker(base, store).await?;
+        Ok(TableState { last, ..self.table.state(base) })
     }
 
     fn refuse(&self, what: String) -> Error {
@@ -84,7 +91,7 @@ impl<T: Table> CommitDriver<T> {
             return Ok(verdict);
         }
         // Nobody but this process can have begun, and the log since its base is whole: the files need not be looked for.
-        if !doubt && history.gap.is_none() {
+        if !doubt && history.gap.is_none() && history.rolled_back.is_none() {
             return Ok(Verdict::Absent);
         }
         let live = match base {
@@ -141,11 +148,14 @@ impl<T: Table> CommitDriver<T> {
             match self.look(base.as_ref(), intent, doubt).await? {
                 // What happened after it is not known to be harmless: the next check looks from there on.
                 Verdict::Done(version) => {
-                    return Ok(Settled::Done { missing: Vec::new(), table: self.state_at(base.as_ref(), version) });
+                    return Ok(Settled::Done {
+                        missing: Vec::new(),
+                        table: self.state_at(base.as_ref(), version, intent.n),
+                    });
                 }
                 Verdict::Void(version) => {
                     let unfit = self.unfit(intent.files).await?;
-                    return Ok(Settled::Void { unfit, table: self.state_at(base.as_ref(), Some(version)) });
+                    return Ok(Settled::Void { unfit, table: self.state_at(base.as_ref(), Some(version), intent.n) });
                 }
                 Verdict::Absent => {}
                 Verdict::Undecided(why) => {
@@ -173,10 +183,13 @@ impl<T: Table> CommitDriver<T> {
             let attempted = self.table.append(base.as_ref(), &commit).await?;
             reach("table.after");
             match attempted {
-                Attempted::Landed(table) if unfit.is_empty() => {
-                    return Ok(Settled::Done { missing: Vec::new(), table: Some(table) });
+                Attempted::Landed(table) => {
+                    let table = Some(TableState { last: Some(n), ..table });
+                    return Ok(match unfit.is_empty() {
+                        true => Settled::Done { missing: Vec::new(), table },
+                        false => Settled::Void { unfit, table },
+                    });
                 }
-                Attempted::Landed(table) => return Ok(Settled::Void { unfit, table: Some(table) }),
                 Attempted::Conflict => {
                     (conflicts, unknowns) = (conflicts + 1, 0);
                     tracing::debug!(n, conflicts, "another writer was faster");
@@ -206,11 +219,10 @@ impl<T: Table> CommitDriver<T> {
         .way("run again when the table is less busy: only the commit is left to do")
     }
 
-    /// Whether the table belongs to the store of `expected` (none: a new one) and went on from where that left it.
-    async fn check_table(&self, expected: Option<&Expected>) -> Result<()> {
-        let base = self.table.load().await?;
+    /// Whether `base` belongs to the store of `expected` (none: a new one) and went on from where that left it.
+    async fn check_table(&self, base: Option<&T::Base>, expected: Option<&Expected>) -> Result<()> {
         let left = expected.and_then(|expected| expected.table.as_ref());
-        let (Some(base), Some(now)) = (&base, self.state(base.as_ref())) else {
+        let (Some(base), Some(now)) = (base, self.state(base)) else {
             return match left {
                 None => Ok(()),
                 Some(left) => Err(self
@@ -247,6 +259,13 @@ impl<T: Table> CommitDriver<T> {
         let history = self.table.history(base, Some(left.version), expected.store).await?;
         let known = self.table.last_marker(base, expected.store).await?;
         let newest = history.markers.iter().map(|marker| marker.n).chain(known).max();
+        if known.zip(left.last).is_some_and(|(known, last)| known < last) {
+            let (known, last) = (known.unwrap_or_default(), left.last.unwrap_or_default());
+            return Err(ways(self.refuse(format!(
+                "the table is an older one than this store wrote to: it has commit {last} of this store no more, only those \
+                 up to {known}"
+            ))));
+        }
         if let Some(n) = newest.filter(|n| *n > expected.last_commit) {
             return Err(self
                 .refuse(format!(
@@ -320,7 +339,8 @@ impl<T: Table> Sink for CommitDriver<T> {
     }
 
     async fn check(&self, expected: Option<&Expected>) -> Result<()> {
-        self.check_table(expected).await
+        let base = self.table.load().await?;
+        self.check_table(base.as_ref(), expected).await
     }
 
     /// The table says so with the first commit: its marker carries the store.
@@ -376,9 +396,31 @@ impl<T: Table> Sink for CommitDriver<T> {
             .way("delete the rows with the table's own tools; the store keeps them as done"))
     }
 
-    async fn table(&self) -> Result<Option<TableState>> {
+    async fn table(&self, store: StoreId) -> Result<Option<TableState>> {
+        match self.table.load().await? {
+            Some(base) => self.state_of(&base, store).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    async fn base(&self, expected: &Expected, waiting: &[OutputFile]) -> Result<Option<TableState>> {
         let base = self.table.load().await?;
-        Ok(self.state(base.as_ref()))
+        self.check_table(base.as_ref(), Some(expected)).await?;
+        self.table.check_files(base.as_ref(), waiting).await.map_err(|error| {
+            let epochs: BTreeSet<_> =
+                waiting.iter().filter_map(|file| parse_output_name(&file.name)).map(|(_, id, _)| id.epoch.0).collect();
+            let again = |error: Error, n: u64| {
+                error.way(format!("do again what waits, by this query: lakemark forget JOB --epoch {n}"))
+            };
+            match error.kind() {
+                ErrorKind::Unavailable => error,
+                _ => epochs.into_iter().fold(error, again),
+            }
+        })?;
+        match &base {
+            Some(base) => self.state_of(base, expected.store).await.map(Some),
+            None => Ok(None),
+        }
     }
 
     async fn give_up(&self, intent: &Intent<'_>) -> Result<Option<TableState>> {
@@ -386,6 +428,10 @@ impl<T: Table> Sink for CommitDriver<T> {
         for attempt in 0..CONFLICTS {
             let base = self.table.load().await?;
             intent.holder.check().await?;
+            if base.is_none() && intent.base.is_some() {
+                // Nothing can be committed to a table that is gone, and none is made in its place here.
+                return Ok(None);
+            }
             let history = match &base {
                 Some(base) => {
                     let then = intent.base.filter(|then| then.id == self.table.state(base).id);
@@ -394,7 +440,9 @@ impl<T: Table> Sink for CommitDriver<T> {
                 None => History::default(),
             };
             match history.markers.iter().find(|marker| marker.n == n) {
-                Some(marker) if marker.digest == VOID => return Ok(self.state_at(base.as_ref(), Some(marker.version))),
+                Some(marker) if marker.digest == VOID => {
+                    return Ok(self.state_at(base.as_ref(), Some(marker.version), n));
+                }
                 Some(marker) => {
                     return Err(self
                         .refuse(format!("version {} of the table is commit {n} of this store", marker.version))
@@ -404,7 +452,7 @@ impl<T: Table> Sink for CommitDriver<T> {
             }
             let barrier = TableCommit { store, n, digest: VOID, files: &[] };
             match self.table.append(base.as_ref(), &barrier).await? {
-                Attempted::Landed(table) => return Ok(Some(table)),
+                Attempted::Landed(table) => return Ok(Some(TableState { last: Some(n), ..table })),
                 Attempted::Conflict => {}
                 Attempted::Unknown(error) if attempt >= UNKNOWNS => return Err(error),
                 Attempted::Unknown(error) => {

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     fn state(id: &str, version: u64) -> TableState {
-        TableState { id: id.into(), version, schema: String::new() }
+        TableState { id: id.into(), version, schema: String::new(), last: None }
     }
 
     fn marker(n: u64, digest: &str) -> Marker {

@@ -50,6 +50,15 @@ impl MemoryTable {
         Self { root, partition_by: Vec::new(), log: Arc::default() }
     }
 
+    /// Puts an older copy of the table in its place, which ends with `version`; `None`: drops it.
+    pub fn put_back(&self, version: Option<u64>) {
+        let mut log = self.log();
+        match version {
+            Some(version) => log.versions.truncate(version as usize + 1),
+            None => *log = Log::default(),
+        }
+    }
+
     fn log(&self) -> MutexGuard<'_, Log> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -95,6 +104,10 @@ impl Table for MemoryTable {
         Ok(())
     }
 
+    async fn check_files(&self, _base: Option<&MemoryBase>, _files: &[OutputFile]) -> Result<()> {
+        Ok(())
+    }
+
     fn wrote(&self, _output: &OutputFile, _metadata: &ParquetMetaData) {}
 
     async fn load(&self) -> Result<Option<MemoryBase>> {
@@ -104,7 +117,7 @@ impl Table for MemoryTable {
     }
 
     fn state(&self, base: &MemoryBase) -> TableState {
-        TableState { id: base.id.clone(), version: base.version, schema: String::new() }
+        TableState { id: base.id.clone(), version: base.version, schema: String::new(), last: None }
     }
 
     async fn last_marker(&self, base: &MemoryBase, store: StoreId) -> Result<Option<u64>> {

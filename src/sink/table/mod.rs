@@ -116,6 +116,13 @@ pub trait Table: Debug + Clone + Send + Sync + 'static {
     /// feature of the table.
     fn check_fits(&self, base: &Self::Base) -> Result<()>;
 
+    /// Checks that `files`, which wait for a commit, can be added to `base`: what was written by this process is of the rows
+    /// it is [of](Self::of_rows), others may be of another query.
+    ///
+    /// # Errors
+    /// [`Refused`](crate::ErrorKind::Refused) naming file and column.
+    async fn check_files(&self, base: Option<&Self::Base>, files: &[OutputFile]) -> Result<()>;
+
     /// Notes what is known of a file that was just written, for its entry in the table.
     fn wrote(&self, output: &OutputFile, metadata: &ParquetMetaData);
 
@@ -125,7 +132,7 @@ pub trait Table: Debug + Clone + Send + Sync + 'static {
     /// When it cannot be read: never `None` for that.
     async fn load(&self) -> Result<Option<Self::Base>>;
 
-    /// Id, version and schema of `base`.
+    /// Id, version and schema of `base`; the driver adds the rest.
     fn state(&self, base: &Self::Base) -> TableState;
 
     /// The number of the last commit of `store` that `base` itself knows of, without its log. Some formats forget it.

@@ -1,7 +1,7 @@
 //! `lakemark accept` and `lakemark reopen`: answers where a table does not tell what became of a commit, or is another one.
 
 use lakemark::store::TableState;
-use lakemark::{BeginOptions, Decided, Error, Lease, Sink, View};
+use lakemark::{BeginOptions, Decided, Error, Lease, Sink, StoreId, View};
 use lakemark_datafusion::{Checkpoints, Options, Outcome};
 use serde::Serialize;
 
@@ -49,7 +49,8 @@ pub(crate) async fn decide(answer: Answer, args: &DecideArgs, output: &OutputArg
     let Some(sink) = sink else {
         return Err(Error::invalid("the store has no destination").safe("nothing was changed").into());
     };
-    let state = sink.table().await?;
+    // Nobody has the id of a store that is not there yet.
+    let state = sink.table(view.store_id().unwrap_or_else(StoreId::random)).await?;
     if !confirmed(&args.change, output, &shown(answer, n, &view, state.as_ref()))? {
         let nothing = Answered { n, checkpoints: 0, files: 0, rows: 0, table: state };
         tell(answer.verb(), &store, output, false, &nothing);

@@ -1,6 +1,6 @@
 //! `lakemark forget`.
 
-use lakemark::{Epoch, Error, ForgetPlan, Forgotten, ObjectCheckpointStore, Selection, View};
+use lakemark::{Epoch, Error, ErrorKind, ForgetPlan, Forgotten, ObjectCheckpointStore, Selection, View};
 use lakemark_datafusion::Outcome;
 use serde::Serialize;
 
@@ -30,7 +30,7 @@ pub(crate) async fn forget(args: &ForgetArgs, output: &OutputArgs) -> Ended {
     let (view, finished) = finish_retraction(&config, &store, view, args, output).await?;
     let plan = ForgetPlan::of(&view, selection)?;
     if plan.is_empty() && finished {
-        tell("forget", &store, output, true, &Forgetting { plan: &plan, without_source: Vec::new() });
+        tell("forget", &store, output, true, &Forgetting { plan: &plan, without_source: Vec::new(), is_table: false });
         return Ok(Outcome::Done);
     }
     if plan.is_empty() {
@@ -52,12 +52,20 @@ pub(crate) async fn forget(args: &ForgetArgs, output: &OutputArgs) -> Ended {
     let shared: Vec<String> = gone.iter().filter(|file| !file.chosen).map(|file| file.file.to_string()).collect();
     check_lost_rows(args.lose_rows, &shared)?;
     let gone = gone.iter().map(|file| file.file.to_string()).collect();
-    let told = Forgetting { plan: &plan, without_source: gone };
+    let sink = sink_of(&config, &head.manifest)?;
+    let is_table = sink.as_ref().is_some_and(|sink| !sink.keeps_files());
+    if is_table && !plan.retracted_outputs.is_empty() {
+        return Err(Error::new(ErrorKind::Unsupported, "output cannot be taken out of a table in this version")
+            .at(head.manifest.sink.as_ref().map(|sink| sink.root.to_string()).unwrap_or_default())
+            .safe("nothing was changed")
+            .way("forget without --retract, and delete the rows with the table's own tools")
+            .into());
+    }
+    let told = Forgetting { plan: &plan, without_source: gone, is_table };
     if !confirmed(&args.change, output, &told.shown())? {
         tell("forget", &store, output, false, &told);
         return Ok(Outcome::Nothing);
     }
-    let sink = sink_of(&config, &head.manifest)?;
     let sink = sink.as_ref().map(|sink| &**sink as _);
     under_an_epoch(&store, &config, &args.change, async |run| {
         // It may have waited: what was there then may be gone by now.
@@ -120,6 +128,8 @@ struct Forgetting<'a> {
     plan: &'a ForgetPlan,
     /// Files of the plan that their source does not have any more as they were: they are not done again.
     without_source: Vec<String>,
+    #[serde(skip)]
+    is_table: bool,
 }
 
 impl Forgetting<'_> {
@@ -160,10 +170,10 @@ impl Forgetting<'_> {
         }
         if plan.doubled_rows > 0 {
             lines.push(format!(
-            "their rows stay in {} of the destination: what came of up to {} is there twice once they are done again \
-             (--retract takes it out, now or later):",
+            "their rows stay in {} of the destination: what came of up to {} is there twice once they are done again{}:",
             count(plan.doubled_outputs.len() as u64, "committed file"),
-            count(plan.doubled_rows, "source row")
+            count(plan.doubled_rows, "source row"),
+            if self.is_table { "" } else { " (--retract takes it out, now or later)" }
         ));
             lines.extend(some(plan.doubled_outputs.iter().cloned()));
         }

@@ -1,6 +1,6 @@
 //! `lakemark rebase`.
 
-use lakemark::{Lake, Lease, Rebase};
+use lakemark::{Error, Lake, Lease, Rebase};
 use lakemark_datafusion::Outcome;
 use serde::Serialize;
 
@@ -60,10 +60,16 @@ pub(crate) async fn rebase(args: &RebaseArgs, output: &OutputArgs) -> Ended {
     if let (Some(root), Some(to)) = (&rebase.sink, &to) {
         // What was committed must be there: else it is not this destination that was moved.
         let from = manifest.sink.as_ref().map(|sink| sink.root.to_string()).unwrap_or_default();
+        // The ways on of a run are for the place that the store has: here they would be refused.
         to.sink.check(view.expected().as_ref()).await.map_err(|e| {
-            e.way(format!("if files were left behind: move them, and the folder {from}.lakemark, along with it")).way(
-                format!("if files are lost: move it back to {from}, lakemark repair JOB there, then move it again"),
-            )
+            let left = if to.sink.keeps_files() { format!(", and the folder {from}.lakemark,") } else { String::new() };
+            Error::new(e.kind(), format!("at its new place, {}", e.what()))
+                .at(root)
+                .safe("nothing was changed")
+                .way(format!("if something was left behind at {from}: move it{left} along with it"))
+                .way(format!(
+                    "else move it back to {from}, and see what a run with the old job says; then move it again"
+                ))
         })?;
         moves.push(Move { source: None, from, to: root.to_string(), files: None });
     }

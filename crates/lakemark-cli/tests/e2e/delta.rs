@@ -179,3 +179,61 @@ fn answers_that_are_not_clear_are_refused() {
     let refused = ended(&directory, "accept", &["--table", "--yes"]);
     assert_eq!(refused.json()["error"]["kind"], "Unsupported", "{}", refused.stderr);
 }
+
+/// What waits from an earlier query is looked at before it is committed: a table takes columns of one type.
+#[test]
+fn files_of_another_query_are_not_committed_into_a_table_that_they_do_not_fit() {
+    let mut scene = delta();
+    scene.crash_at("intent.before_object", 1);
+    scene.set("transform.sql", "\"SELECT id, upper(text) AS text, CAST(n * 2 AS VARCHAR) AS n2 FROM docs\"");
+    scene.lake.put_singles("later/f", 1, 20);
+    scene.run(&[]).error(5, "Refused", &["`n2`", "lakemark forget JOB --epoch 1"]);
+    assert!(!scene.out().join("_delta_log").exists(), "nothing was decided");
+    let told = ended(&scene, "forget", &["--epoch", "1", "--yes"]);
+    assert_eq!(told.code(), 0, "{}", told.stderr);
+    scene.run(&[]).done();
+    scene.run(&[]).nothing();
+    assert_eq!(scene.look("verify")["sound"], true);
+}
+
+/// A file that waits and has its size, but not its bytes: it is named, and its work can be asked for again.
+#[test]
+fn a_waiting_file_with_a_damaged_footer_is_named_and_made_again() {
+    let scene = delta();
+    scene.crash_at("intent.before_object", 1);
+    let (path, size) = super::output::files_below(&scene.out()).swap_remove(0);
+    fs::write(&path, vec![0; size as usize]).unwrap();
+    scene.run(&[]).error(1, "Corrupt", &["damaged", "lakemark forget JOB --epoch 1"]);
+    let told = ended(&scene, "forget", &["--epoch", "1", "--yes"]);
+    assert_eq!(told.code(), 0, "{}", told.stderr);
+    scene.run(&[]).done();
+    scene.assert_exact_for_all();
+}
+
+/// R78: what happens to the table while a run works, or while a commit is open, is noticed before rows are called committed.
+#[rstest]
+#[case::before_the_commit("run.written", false)]
+#[case::landed("table.after", true)]
+fn a_table_that_was_taken_back_under_a_run_is_refused(#[case] step: &str, #[case] landed: bool) {
+    let mut scene = delta();
+    scene.run(&[]).done();
+    scene.lake.put_singles("later/f", 2, 20);
+    scene.run(&[]).done();
+    scene.lake.put_singles("last/f", 2, 20);
+    let mut running = scene.start(&[], &[("LAKEMARK_STOP_AT", step)]);
+    assert!(running.until_stopped());
+    let python = std::env::var("LAKEMARK_READERS_PYTHON").unwrap();
+    let restore = "import sys, deltalake; deltalake.DeltaTable(sys.argv[1]).restore(0)";
+    assert!(std::process::Command::new(python).args(["-c", restore]).arg(scene.out()).status().unwrap().success());
+    running.signal(Signal::CONT);
+    let ended_run = Scene::ran(&running.wait());
+    if !landed {
+        ended_run.error(5, "Refused", &["restored", "lakemark accept --table", "lakemark reopen --table"]);
+    }
+    scene.run(&[]).error(5, "Refused", &["restored", "lakemark reopen --table"]);
+    let told = ended(&scene, "reopen", &["--table", "--yes"]);
+    assert_eq!(told.code(), 0, "{}", told.stderr);
+    scene.run(&[]).done();
+    let rows = scene.committed();
+    assert!(scene.lake.expected().keys().all(|row| rows.contains_key(row)), "nothing is missing");
+}

@@ -73,17 +73,17 @@ async fn a_log_that_cannot_be_read_is_never_no_table() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path().join("table");
     let mut writer = Writer::new(at.to_str().unwrap(), &one_column(), &[]);
-    assert_eq!(writer.sink.table().await.unwrap(), None);
+    assert_eq!(writer.sink.table(writer.store).await.unwrap(), None);
     writer.add(&rows(0..1)).await;
     let entry = at.join("_delta_log/00000000000000000000.json");
     let whole = std::fs::read(&entry).unwrap();
     std::fs::write(&entry, &whole[..whole.len() / 2]).unwrap();
-    let error = writer.sink.table().await.unwrap_err();
+    let error = writer.sink.table(writer.store).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
     std::fs::rename(&entry, at.join("_delta_log/kept")).unwrap();
-    assert!(writer.sink.table().await.is_err(), "something is there");
+    assert!(writer.sink.table(writer.store).await.is_err(), "something is there");
     std::fs::remove_file(at.join("_delta_log/kept")).unwrap();
-    assert_eq!(writer.sink.table().await.unwrap(), None);
+    assert_eq!(writer.sink.table(writer.store).await.unwrap(), None);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -96,7 +96,7 @@ async fn the_schema_of_a_state_is_of_the_columns_and_the_partitions() {
         let at = folder.path().join(n.to_string());
         let mut writer = Writer::new(at.to_str().unwrap(), &schema, partition_by);
         let made = writer.commit(Vec::new()).await;
-        assert_eq!(writer.sink.table().await.unwrap(), Some(made.clone()), "as it is read");
+        assert_eq!(writer.sink.table(writer.store).await.unwrap(), Some(made.clone()), "as it is read");
         digests.push(made.schema);
     }
     digests.dedup();
