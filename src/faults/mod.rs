@@ -32,8 +32,8 @@ use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
-    ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+    CopyOptions, Error, GetOptions, GetRange, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta,
+    ObjectStore, ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 use tokio::sync::Semaphore;
 
@@ -219,6 +219,8 @@ pub struct Request {
     pub path: String,
     /// Bytes that were to be put.
     pub bytes: u64,
+    /// Bytes that were to be read, at most; `None`: the whole object, or what is no read.
+    pub range: Option<u64>,
 }
 
 /// The store with faults.
@@ -250,7 +252,13 @@ impl FaultStore {
 
     /// Logs the request and gives the first act that hits it. Every rule that matches counts it.
     fn ask(&self, op: Op, path: &str, bytes: u64) -> Option<Act> {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner).push(Request { op, path: path.to_owned(), bytes });
+        self.asked(Request { op, path: path.to_owned(), bytes, range: None })
+    }
+
+    fn asked(&self, request: Request) -> Option<Act> {
+        let (op, path) = (request.op, request.path.clone());
+        let path = path.as_str();
+        self.log.lock().unwrap_or_else(PoisonError::into_inner).push(request);
         let rules: Vec<_> = self.faults.lock().clone();
         let matching = rules.iter().filter(|rule| rule.op == op && (rule.path)(path));
         let mut hit = None;
@@ -329,7 +337,12 @@ impl ObjectStore for FaultStore {
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
-        let act = self.ask(Op::Get, location.as_ref(), 0);
+        let range = match &options.range {
+            Some(GetRange::Bounded(range)) => Some(range.end.saturating_sub(range.start)),
+            Some(GetRange::Suffix(bytes)) => Some(*bytes),
+            Some(GetRange::Offset(_)) | None => options.head.then_some(0),
+        };
+        let act = self.asked(Request { op: Op::Get, path: location.to_string(), bytes: 0, range });
         before(act.as_ref(), location.as_ref()).await?;
         let found = self.inner.get_opts(location, options).await?;
         let (Some(Act::Torn(n)) | Some(Act::Cut(n))) = act else {
