@@ -110,6 +110,11 @@ impl DirectorySink {
         self.disk.sync_dir(&folder).map_err(|e| io_error(e, &folder))
     }
 
+    /// What ended the writing of a file that stays where it is created.
+    pub(super) fn failed_in_place(&self, error: io::Error) -> Error {
+        io_error(error, &self.path)
+    }
+
     /// Removes `files` where they stay.
     pub(super) fn remove_in_place(&self, files: &[OutputFile]) {
         for file in files {

@@ -218,7 +218,9 @@ fn print(status: &Status) {
     ));
     render::line(&format!(
         "commits      {} made, {} files and {} rows visible",
-        status.commits.last, status.commits.files, status.commits.rows
+        status.commits.last - u64::from(status.open_intent.is_some()),
+        status.commits.files,
+        status.commits.rows
     ));
     if let Some(n) = status.open_intent {
         render::line(&format!("open intent  commit {n}: the next run finishes it"));

@@ -114,7 +114,10 @@ impl DataFiles {
     }
 
     pub(super) fn failed(&self, error: io::Error) -> Error {
-        self.sink().failed(error)
+        match &self.place {
+            Place::Disk(sink) => sink.failed_in_place(error),
+            Place::Bucket(sink) => sink.failed(error),
+        }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {

@@ -1,5 +1,6 @@
 //! `lakemark bless`.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use lakemark::{Blessing, Error, FileVersion, Lease, MaxReplaced, SourcePolicy};
@@ -21,13 +22,23 @@ pub(crate) async fn bless(args: &BlessArgs, output: &OutputArgs) -> Ended {
     config.check().map_err(Failure::usage)?;
     let before = args.before.as_deref().map(nanoseconds).transpose().map_err(Failure::usage)?;
     let globs = patterns(&args.glob)?;
-    let chosen = move |file: &FileVersion| {
+    let found = AtomicBool::new(globs.is_empty());
+    let chosen = |file: &FileVersion| {
         let named = globs.is_empty() || globs.iter().any(|glob| glob.matches(&file.path));
+        found.fetch_or(named, Ordering::Relaxed);
         named && before.is_none_or(|before| file.mtime.is_some_and(|mtime| mtime < before))
     };
     let checkpoints = open(&config, args).await?;
     let to = job::output(&config)?;
     let sources = checkpoints.blessings(to.as_ref(), chosen).await?;
+    if !found.into_inner() {
+        return Err(Failure::usage(
+            Error::invalid("no file of a source is named")
+                .at(args.glob.join(", "))
+                .safe("nothing was changed")
+                .way("see the paths, from the root of their source: lakemark bless JOB --dry-run"),
+        ));
+    }
     let plan = Blessed { sources };
     if plan.sources.iter().all(Blessing::is_empty) {
         if !output.quiet {

@@ -129,6 +129,9 @@ fn r131_what_is_there_is_blessed_and_only_later_files_are_done() {
     let old = ended(&scene, "bless", &["--before", "2001-01-01", "--yes"]);
     assert_eq!((old.code(), &old.json()["done"]), (0, &false.into()), "{}", old.stderr);
     assert_eq!(ended(&scene, "bless", &["--before", "soon", "--yes"]).code(), 2);
+    let typo = ended(&scene, "bless", &["--glob", "dya=4/**", "--yes"]);
+    assert_eq!(typo.code(), 2, "{}", typo.stderr);
+    assert!(typo.stderr.contains("dya=4/**"), "{}", typo.stderr);
 }
 
 /// W16.
