@@ -19,6 +19,7 @@
 //! ```
 
 mod mortal;
+mod sink;
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -38,6 +39,7 @@ use object_store::{
 use tokio::sync::Semaphore;
 
 pub use mortal::Mortal;
+pub use sink::{Commits, CommitsBy};
 
 /// A kind of request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -22,7 +22,7 @@ use crate::identity::{AttemptNonce, Root, StoreId};
 use crate::steps::reach;
 use crate::storage::{Bucket, StorageOptions, exact_key};
 use crate::store::envelope::{decode, encode};
-use crate::store::{Binding, Expected, OutputFile, TableState, Upload};
+use crate::store::{Binding, Expected, OutputFile, Upload};
 
 /// Bytes of each part but the last. S3 takes no smaller ones than 5 MiB, and some of its kin want all alike.
 const PART: usize = 8 << 20;
@@ -308,14 +308,6 @@ impl Sink for BucketSink {
             self.delete(&self.side_key(&leftover.path)?).await.map_err(|e| self.unanswered(&leftover.path, e))?;
         }
         Ok(())
-    }
-
-    async fn table(&self, _store: StoreId) -> Result<Option<TableState>> {
-        Ok(None)
-    }
-
-    async fn base(&self, _expected: &Expected, _waiting: &[OutputFile]) -> Result<Option<TableState>> {
-        Ok(None)
     }
 
     async fn commit(&self, intent: &Intent<'_>) -> Result<Settled> {

@@ -18,7 +18,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::identity::{AttemptNonce, Root, StoreId};
 use crate::steps::reach;
 use crate::store::envelope::{decode, encode};
-use crate::store::{Binding, Expected, OutputFile, TableState};
+use crate::store::{Binding, Expected, OutputFile};
 
 /// A directory of output files on a local disk. Nothing but committed output is ever under its root.
 #[derive(Debug, Clone)]
@@ -444,14 +444,6 @@ impl Sink for DirectorySink {
     async fn remove(&self, leftovers: &[Leftover]) -> Result<()> {
         let leftovers = leftovers.to_vec();
         self.blocking(move |sink| sink.remove_now(&leftovers)).await
-    }
-
-    async fn table(&self, _store: StoreId) -> Result<Option<TableState>> {
-        Ok(None)
-    }
-
-    async fn base(&self, _expected: &Expected, _waiting: &[OutputFile]) -> Result<Option<TableState>> {
-        Ok(None)
     }
 
     async fn commit(&self, intent: &Intent<'_>) -> Result<Settled> {

@@ -89,14 +89,18 @@ pub trait Sink: Debug + Send + Sync {
     async fn take_out(&self, files: &[OutputFile]) -> Result<()>;
 
     /// The table as it is now, as `store` sees it. `None`: the destination is none, or there is none yet.
-    async fn table(&self, store: StoreId) -> Result<Option<TableState>>;
+    async fn table(&self, _store: StoreId) -> Result<Option<TableState>> {
+        Ok(None)
+    }
 
     /// The table that a commit of the store of `expected` is decided on: as [`table`](Self::table), after it was
     /// [checked](Self::check) that this one goes on from where the store left it, and that the files that wait fit it.
     ///
     /// # Errors
     /// As [`check`](Self::check).
-    async fn base(&self, expected: &Expected, waiting: &[OutputFile]) -> Result<Option<TableState>>;
+    async fn base(&self, _expected: &Expected, _waiting: &[OutputFile]) -> Result<Option<TableState>> {
+        Ok(None)
+    }
 
     /// Makes sure that `intent` is not in the table and never will be, by a barrier. Done again, it ends in the same state.
     ///

@@ -3,7 +3,7 @@
 use std::sync::{Arc, LazyLock};
 
 use futures::TryStreamExt;
-use lakemark::faults::{Act, Failure, FaultStore, Op, When};
+use lakemark::faults::{Act, CommitsBy, Failure, FaultStore, Op, When};
 use lakemark::store::Patience;
 use lakemark::store::contract::check;
 use lakemark::{
@@ -14,7 +14,7 @@ use object_store::path::Path;
 use object_store::{ObjectStoreExt, PutMode, PutOptions};
 use rstest::rstest;
 
-use crate::commits::{Dies, DyingSink, publish};
+use crate::commits::{Dies, publish};
 use crate::gcs::Gcs;
 use crate::harness::{IMPATIENT, names, next, seal, seen_done, takeover, whole};
 use crate::lake::parquet;
@@ -361,7 +361,7 @@ async fn an_open_intent_is_rolled_forward_and_lost_uploads_are_withdrawn(
     let (a, b) = (place.work(&run, "a", 10).await, place.work(&run, "b", 12).await);
     {
         // The intent is durable, one of its files is visible, and the driver is gone.
-        let dying = DyingSink(place.sink.clone(), Dies::BeforePublish);
+        let dying = CommitsBy(&place.sink, Dies::BeforePublish);
         assert!(run.commit(Some(&dying)).await.is_err());
         drop(run);
     }

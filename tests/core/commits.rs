@@ -4,9 +4,10 @@ use std::fs;
 
 use async_trait::async_trait;
 use lakemark::disk::{Disk, LossyDisk, RealDisk};
+use lakemark::faults::{Commits, CommitsBy};
 use lakemark::{
-    Binding, CheckpointState, CheckpointStore, Committed, Counts, DirectorySink, ErrorKind, Expected, Fitness, Intent,
-    Leftover, OutputFile, OutputSink, Result, Settled, Sink, StoreId, TableState,
+    CheckpointState, CheckpointStore, Committed, Counts, DirectorySink, ErrorKind, Expected, Intent, OutputFile,
+    OutputSink, Result, Settled, Sink, StoreId,
 };
 use rstest::rstest;
 
@@ -34,76 +35,16 @@ pub enum Dies {
     After(usize),
 }
 
-/// A sink whose driver dies within a commit.
-#[derive(Debug)]
-pub struct DyingSink<S>(pub S, pub Dies);
-
 #[async_trait]
-impl<S: Sink> Sink for DyingSink<S> {
-    fn binding(&self) -> Binding {
-        self.0.binding()
-    }
-
-    async fn check(&self, expected: Option<&Expected>) -> Result<()> {
-        self.0.check(expected).await
-    }
-
-    async fn bind(&self, store: StoreId) -> Result<()> {
-        self.0.bind(store).await
-    }
-
-    async fn bound_to(&self, store: StoreId) -> Result<Option<StoreId>> {
-        self.0.bound_to(store).await
-    }
-
-    fn keeps_files(&self) -> bool {
-        self.0.keeps_files()
-    }
-
-    async fn visible_size(&self, file: &OutputFile) -> Result<Option<u64>> {
-        self.0.visible_size(file).await
-    }
-
-    async fn bind_again(&self, store: StoreId) -> Result<()> {
-        self.0.bind_again(store).await
-    }
-
-    async fn fitness(&self, file: &OutputFile) -> Result<Fitness> {
-        self.0.fitness(file).await
-    }
-
-    async fn take_out(&self, files: &[OutputFile]) -> Result<()> {
-        self.0.take_out(files).await
-    }
-
-    async fn leftovers(&self) -> Result<Vec<Leftover>> {
-        self.0.leftovers().await
-    }
-
-    async fn remove(&self, leftovers: &[Leftover]) -> Result<()> {
-        self.0.remove(leftovers).await
-    }
-
-    async fn table(&self, store: StoreId) -> Result<Option<TableState>> {
-        self.0.table(store).await
-    }
-
-    async fn base(&self, expected: &Expected, waiting: &[OutputFile]) -> Result<Option<TableState>> {
-        self.0.base(expected, waiting).await
-    }
-
-    async fn give_up(&self, intent: &Intent<'_>) -> Result<Option<TableState>> {
-        self.0.give_up(intent).await
-    }
-
-    async fn commit(&self, intent: &Intent<'_>) -> Result<Settled> {
-        let most = match self.1 {
+impl Commits for Dies {
+    async fn commit(&self, sink: &dyn Sink, intent: &Intent<'_>) -> Result<Settled> {
+        let most = match self {
             Dies::BeforePublish => 0,
-            Dies::After(n) => n,
+            Dies::After(n) => *n,
             Dies::AfterPublish => intent.files.len(),
         };
         if most > 0 {
-            self.0.commit(&Intent { files: &intent.files[..most], ..*intent }).await?;
+            sink.commit(&Intent { files: &intent.files[..most], ..*intent }).await?;
         }
         Err(lakemark::Error::new(ErrorKind::Unavailable, "the driver died"))
     }
@@ -122,7 +63,8 @@ async fn died(paths: &[&str], dies: Dies) -> Site {
     let site = Site::quick();
     let run = site.begin().await;
     work_left(&run, &site.sink(), paths).await.unwrap();
-    let dying = DyingSink(site.sink(), dies);
+    let sink = site.sink();
+    let dying = CommitsBy(&sink, dies);
     assert_eq!(run.commit(Some(&dying)).await.unwrap_err().to_string(), "the driver died");
     site
 }
@@ -291,7 +233,8 @@ async fn r71_a_late_seal_is_not_part_of_the_commit_that_was_decided() {
     let site = Site::quick();
     let (sink, run) = (site.sink(), site.begin().await);
     let _ = work(&run, &sink, "a").await.unwrap();
-    let dying = DyingSink(site.sink(), Dies::BeforePublish);
+    let sink = site.sink();
+    let dying = CommitsBy(&sink, Dies::BeforePublish);
     assert!(run.commit(Some(&dying)).await.is_err());
     let _ = work(&run, &sink, "b").await.unwrap();
     let committed = run.commit(Some(&sink)).await.unwrap();
@@ -517,7 +460,7 @@ async fn a_checkpoint_of_several_files_is_visible_whole_or_not_at_all(#[case] di
     run.stage_files(id, Box::pin(async { Ok(outputs) })).unwrap();
     let _ = run.checkpoint(id, Counts { rows_in: 20, rows_out: 2, rows_failed: 0 }).await.unwrap();
     let _ = work(&run, &sink, "b").await.unwrap();
-    assert!(run.commit(Some(&DyingSink(site.sink(), dies))).await.is_err());
+    assert!(run.commit(Some(&CommitsBy(&site.sink(), dies))).await.is_err());
     fs::remove_file(site.staged().join(&second.name)).unwrap();
 
     let run = site.begin().await;

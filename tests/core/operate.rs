@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
 
+use lakemark::faults::CommitsBy;
 use lakemark::store::{Decision, Event, TransitionKind};
 use lakemark::{
     CheckpointStore, Counts, DirectorySink, ErrorKind, ForgetPlan, Intent, Lake, Lease, Pattern, Reason, Rebase, Root,
@@ -11,7 +12,7 @@ use lakemark::{
 };
 use rstest::rstest;
 
-use crate::commits::{Dies, DyingSink};
+use crate::commits::Dies;
 use crate::harness::{
     SOURCE, Site, collect_garbage, done, names, newest, next, put, results, seen_done, work, work_left, write_staged,
 };
@@ -97,7 +98,7 @@ async fn gc_leaves_an_open_intent_alone() {
     let site = Site::quick();
     let run = site.begin().await;
     work_left(&run, &site.sink(), &["a", "b"]).await.unwrap();
-    run.commit(Some(&DyingSink(site.sink(), Dies::After(1)))).await.unwrap_err();
+    run.commit(Some(&CommitsBy(&site.sink(), Dies::After(1)))).await.unwrap_err();
     drop(run);
     let intent = newest(&site.store()).await.commits.open.unwrap();
     collect_garbage(&site.store(), &site.objects(), &site.sink()).await;
@@ -175,7 +176,7 @@ async fn forgetting_what_a_commit_holds_or_what_changed_since_is_refused() {
     let site = Site::quick();
     let run = site.begin().await;
     work_left(&run, &site.sink(), &["a"]).await.unwrap();
-    run.commit(Some(&DyingSink(site.sink(), Dies::BeforePublish))).await.unwrap_err();
+    run.commit(Some(&CommitsBy(&site.sink(), Dies::BeforePublish))).await.unwrap_err();
     drop(run);
     let view = site.store().read().await.unwrap();
     let error = ForgetPlan::of(&view, paths(&["a"])).unwrap_err();
@@ -277,7 +278,7 @@ async fn w16_a_store_goes_on_at_new_roots(#[case] open: bool) {
     if open {
         let run = site.begin().await;
         work_left(&run, &site.sink(), &["b"]).await.unwrap();
-        run.commit(Some(&DyingSink(site.sink(), Dies::BeforePublish))).await.unwrap_err();
+        run.commit(Some(&CommitsBy(&site.sink(), Dies::BeforePublish))).await.unwrap_err();
         drop(run);
     }
     for (from, to) in [("out", "moved"), ("out.lakemark", "moved.lakemark")] {
@@ -478,7 +479,7 @@ async fn a_retraction_that_is_stopped_is_ended_by_the_next_run_and_by_nobody_twi
     let leaving: Vec<_> =
         outputs.into_iter().filter(|output| plan.retracted_outputs.contains(&output.path())).collect();
     let stalled = operator(&site).await;
-    assert!(stalled.forget(&plan, Some(&DyingSink(site.sink(), Dies::BeforePublish))).await.is_err());
+    assert!(stalled.forget(&plan, Some(&CommitsBy(&site.sink(), Dies::BeforePublish))).await.is_err());
     assert_eq!(site.visible(), results(&["a", "b", "c"]), "nothing is out yet");
     // One of the files went before it stalled.
     let first = Intent { leaving: &leaving[..1], ..Intent::bare(&[]) };
@@ -658,7 +659,7 @@ async fn files_that_a_lost_intent_made_visible_are_found_by_their_commit() {
     let site = Site::quick();
     let run = site.begin().await;
     work_left(&run, &site.sink(), &["a", "b"]).await.unwrap();
-    run.commit(Some(&DyingSink(site.sink(), Dies::After(1)))).await.unwrap_err();
+    run.commit(Some(&CommitsBy(&site.sink(), Dies::After(1)))).await.unwrap_err();
     drop(run);
     let version = newest(&site.store()).await.version;
     let manifest = site.at("store").join(lakemark::store::ObjectName::Manifest(version).to_string());

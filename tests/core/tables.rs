@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use arrow_schema::{DataType, Field, Schema};
+use lakemark::faults::CommitsBy;
 use lakemark::store::{Decision, Event};
 use lakemark::{
     BeginOptions, CheckpointStore, CommitDriver, Counts, DataFiles, DirectorySink, ErrorKind, MemoryTable, OutputFile,
@@ -12,7 +13,7 @@ use lakemark::{
 };
 use rstest::rstest;
 
-use crate::commits::{Dies, DyingSink};
+use crate::commits::Dies;
 use crate::harness::{Site, collect_garbage, done, newest, next, seen_done, takeover, whole};
 
 #[tokio::test]
@@ -97,7 +98,7 @@ impl Place {
         for path in ["a", "b", "c"] {
             files.push(self.work(&run, path).await);
         }
-        assert!(run.commit(Some(&DyingSink(self.sink(), dies))).await.is_err());
+        assert!(run.commit(Some(&CommitsBy(&self.sink(), dies))).await.is_err());
         files
     }
 }
@@ -194,7 +195,7 @@ async fn a_stalled_driver_does_not_bring_back_what_its_successor_gave_up() {
     let stalled = place.begin().await;
     let file = place.work(&stalled, "a").await;
     place.work(&stalled, "b").await;
-    assert!(stalled.commit(Some(&DyingSink(place.sink(), Dies::BeforePublish))).await.is_err());
+    assert!(stalled.commit(Some(&CommitsBy(&place.sink(), Dies::BeforePublish))).await.is_err());
     let at = place.site.at("out").join(file);
     let bytes = std::fs::read(&at).unwrap();
     std::fs::remove_file(&at).unwrap();
@@ -212,12 +213,7 @@ async fn a_stalled_driver_does_not_bring_back_what_its_successor_gave_up() {
 #[tokio::test]
 async fn a_table_that_was_taken_back_is_refused_before_anything_is_done() {
     let place = Place::new();
-    for path in ["a", "b"] {
-        let run = place.begin().await;
-        place.work(&run, path).await;
-        run.commit(Some(&place.sink())).await.unwrap();
-        run.close().await.unwrap();
-    }
+    commit_a_and_b(&place).await;
     let expected = || async { place.site.store().read().await.unwrap().expected() };
     place.sink().check(expected().await.as_ref()).await.unwrap();
     place.table.restore(0).await;
@@ -301,12 +297,7 @@ async fn a_commit_that_did_not_land_is_reopened_behind_a_barrier() {
 #[tokio::test]
 async fn a_table_is_accepted_as_it_is_or_filled_again(#[values(false, true)] again: bool) {
     let place = Place::new();
-    for path in ["a", "b"] {
-        let run = place.begin().await;
-        place.work(&run, path).await;
-        run.commit(Some(&place.sink())).await.unwrap();
-        run.close().await.unwrap();
-    }
+    commit_a_and_b(&place).await;
     place.table.recreate().await;
     let expected = || async { place.site.store().read().await.unwrap().expected() };
     let error = place.sink().check(expected().await.as_ref()).await.unwrap_err();
@@ -326,14 +317,19 @@ async fn a_table_is_accepted_as_it_is_or_filled_again(#[values(false, true)] aga
     assert_eq!(newest(&place.site.store()).await.commits.files, 3);
 }
 
-/// Two commits of a and b, and c sealed.
-async fn two_commits(place: &Place) -> Run {
+/// Two runs with a commit each.
+async fn commit_a_and_b(place: &Place) {
     for path in ["a", "b"] {
         let run = place.begin().await;
         place.work(&run, path).await;
         run.commit(Some(&place.sink())).await.unwrap();
         run.close().await.unwrap();
     }
+}
+
+/// Two commits of a and b, and c sealed.
+async fn two_commits(place: &Place) -> Run {
+    commit_a_and_b(place).await;
     let run = place.begin().await;
     place.work(&run, "c").await;
     run
@@ -389,7 +385,7 @@ async fn a_table_that_changes_under_a_run_is_refused_by_its_commit(#[case] how: 
 async fn a_table_taken_back_after_a_commit_landed_is_noticed_by_its_recovery() {
     let place = Place::new();
     let run = two_commits(&place).await;
-    assert!(run.commit(Some(&DyingSink(place.sink(), Dies::AfterPublish))).await.is_err());
+    assert!(run.commit(Some(&CommitsBy(&place.sink(), Dies::AfterPublish))).await.is_err());
     drop(run);
     place.table.restore(1).await;
     check(&place).await.unwrap();
@@ -405,7 +401,7 @@ async fn a_table_taken_back_after_a_commit_landed_is_noticed_by_its_recovery() {
 async fn a_commit_that_is_decided_hides_nothing_of_its_table(#[values(false, true)] anew: bool) {
     let place = Place::new();
     let run = two_commits(&place).await;
-    assert!(run.commit(Some(&DyingSink(place.sink(), Dies::BeforePublish))).await.is_err());
+    assert!(run.commit(Some(&CommitsBy(&place.sink(), Dies::BeforePublish))).await.is_err());
     drop(run);
     if anew {
         place.table.recreate().await
@@ -430,7 +426,7 @@ async fn a_commit_that_is_decided_hides_nothing_of_its_table(#[values(false, tru
 async fn a_dropped_table_with_an_open_commit_has_a_way_on() {
     let place = Place::new();
     let run = two_commits(&place).await;
-    assert!(run.commit(Some(&DyingSink(place.sink(), Dies::BeforePublish))).await.is_err());
+    assert!(run.commit(Some(&CommitsBy(&place.sink(), Dies::BeforePublish))).await.is_err());
     drop(run);
     place.table.put_back(None);
     assert!(check(&place).await.unwrap_err().to_string().contains("lakemark reopen --table"));

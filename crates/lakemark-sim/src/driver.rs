@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use lakemark::faults::CommitsBy;
 use lakemark::{
     AtomFilter, Coverage, Error, ErrorKind, Intent, Lake, Listing, Live, OutputSink, PlannedFile, Reason, Result, Run,
     Sink, SourcePlan, TaskPart, View, Wait, form_tasks, plan_source,
@@ -87,7 +88,7 @@ pub(crate) async fn commit(site: &Site, run: &Run, sink: &dyn Sink) -> Result<bo
                 sink.commit(&Intent::bare(&files)).await?;
                 run.commit(Some(sink)).await
             }
-            Some(Variant::GivesUpWithoutBarrier) => run.commit(Some(&GivingUp(sink))).await,
+            Some(Variant::GivesUpWithoutBarrier) => run.commit(Some(&CommitsBy(sink, GivingUp))).await,
             _ => run.commit(Some(sink)).await,
         }
     };

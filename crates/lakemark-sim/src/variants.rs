@@ -4,7 +4,8 @@ use std::sync::Mutex;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use lakemark::{Binding, Expected, Fitness, Intent, Leftover, OutputFile, Result, Settled, Sink, StoreId, TableState};
+use lakemark::faults::Commits;
+use lakemark::{Intent, Result, Settled, Sink};
 use object_store::ObjectMeta;
 use serde_json::{Value, json};
 use xxhash_rust::xxh3::xxh3_128;
@@ -72,77 +73,21 @@ impl Belief {
 
 const MANIFESTS: &str = "store/manifests/";
 
-/// A sink that takes every failure for a proof ([`Variant::GivesUpWithoutBarrier`]).
+/// Takes every failure for a proof ([`Variant::GivesUpWithoutBarrier`]).
 #[derive(Debug)]
-pub(crate) struct GivingUp<'a>(pub(crate) &'a dyn Sink);
+pub(crate) struct GivingUp;
 
 #[async_trait]
-impl Sink for GivingUp<'_> {
-    fn binding(&self) -> Binding {
-        self.0.binding()
-    }
-
-    async fn check(&self, expected: Option<&Expected>) -> Result<()> {
-        self.0.check(expected).await
-    }
-
-    async fn bind(&self, store: StoreId) -> Result<()> {
-        self.0.bind(store).await
-    }
-
-    async fn bound_to(&self, store: StoreId) -> Result<Option<StoreId>> {
-        self.0.bound_to(store).await
-    }
-
-    fn keeps_files(&self) -> bool {
-        self.0.keeps_files()
-    }
-
-    async fn visible_size(&self, file: &OutputFile) -> Result<Option<u64>> {
-        self.0.visible_size(file).await
-    }
-
-    async fn bind_again(&self, store: StoreId) -> Result<()> {
-        self.0.bind_again(store).await
-    }
-
-    async fn fitness(&self, file: &OutputFile) -> Result<Fitness> {
-        self.0.fitness(file).await
-    }
-
-    async fn table(&self, store: StoreId) -> Result<Option<TableState>> {
-        self.0.table(store).await
-    }
-
-    async fn base(&self, expected: &Expected, waiting: &[OutputFile]) -> Result<Option<TableState>> {
-        self.0.base(expected, waiting).await
-    }
-
-    async fn give_up(&self, intent: &Intent<'_>) -> Result<Option<TableState>> {
-        self.0.give_up(intent).await
-    }
-
-    async fn commit(&self, intent: &Intent<'_>) -> Result<Settled> {
+impl Commits for GivingUp {
+    async fn commit(&self, sink: &dyn Sink, intent: &Intent<'_>) -> Result<Settled> {
         let mut missing = Vec::new();
         for file in intent.files {
-            match self.0.commit(&Intent { files: std::slice::from_ref(file), ..*intent }).await {
+            match sink.commit(&Intent { files: std::slice::from_ref(file), ..*intent }).await {
                 Ok(Settled::Done { missing: gone, .. }) => missing.extend(gone),
                 _ => missing.push(file.name.clone()),
             }
         }
         Ok(Settled::Done { missing, table: None })
-    }
-
-    async fn take_out(&self, files: &[OutputFile]) -> Result<()> {
-        self.0.take_out(files).await
-    }
-
-    async fn leftovers(&self) -> Result<Vec<Leftover>> {
-        self.0.leftovers().await
-    }
-
-    async fn remove(&self, leftovers: &[Leftover]) -> Result<()> {
-        self.0.remove(leftovers).await
     }
 }
 

@@ -63,9 +63,10 @@ impl<T: Table> CommitDriver<T> {
         Some(TableState { version: version.unwrap_or(now.version), last: Some(n), ..now })
     }
 
-    async fn state_of(&self, base: &T::Base, store: StoreId) -> Result<TableState> {
+    async fn state_of(&self, base: Option<&T::Base>, store: StoreId) -> Result<Option<TableState>> {
+        let Some(base) = base else { return Ok(None) };
         let last = self.table.last_marker(base, store).await?;
-        Ok(TableState { last, ..self.table.state(base) })
+        Ok(Some(TableState { last, ..self.table.state(base) }))
     }
 
     fn refuse(&self, what: String) -> Error {
@@ -397,10 +398,8 @@ impl<T: Table> Sink for CommitDriver<T> {
     }
 
     async fn table(&self, store: StoreId) -> Result<Option<TableState>> {
-        match self.table.load().await? {
-            Some(base) => self.state_of(&base, store).await.map(Some),
-            None => Ok(None),
-        }
+        let base = self.table.load().await?;
+        self.state_of(base.as_ref(), store).await
     }
 
     async fn base(&self, expected: &Expected, waiting: &[OutputFile]) -> Result<Option<TableState>> {
@@ -417,10 +416,7 @@ impl<T: Table> Sink for CommitDriver<T> {
                 _ => epochs.into_iter().fold(error, again),
             }
         })?;
-        match &base {
-            Some(base) => self.state_of(base, expected.store).await.map(Some),
-            None => Ok(None),
-        }
+        self.state_of(base.as_ref(), expected.store).await
     }
 
     async fn give_up(&self, intent: &Intent<'_>) -> Result<Option<TableState>> {
