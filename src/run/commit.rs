@@ -3,7 +3,7 @@
 use super::state::{Change, Run, State};
 use crate::error::{Error, ErrorKind, Result};
 use crate::identity::{AttemptNonce, CheckpointId};
-use crate::sink::{Fitness, Intent, Settled, Sink};
+use crate::sink::{Fitness, Intent, Settled, Sink, check_can_leave};
 use crate::steps::reach;
 use crate::store::commit_object::{self, CommitMember};
 use crate::store::envelope::digest;
@@ -236,12 +236,7 @@ impl Run {
                 .safe("nothing was changed")
                 .way("finish it first: lakemark run JOB"));
         }
-        if !sink.keeps_files() {
-            return Err(Error::new(ErrorKind::Unsupported, "output cannot be taken out of a table in this version")
-                .at(sink.binding().root)
-                .safe("nothing was changed")
-                .way("delete the rows with the table's own tools; the store keeps them as done"));
-        }
+        check_can_leave(sink)?;
         self.apply(state, changes)?;
         let rows = checkpoints.iter().filter_map(|id| state.live.checkpoint(*id));
         let members: Vec<CommitMember> =

@@ -15,7 +15,7 @@ use std::fmt::Debug;
 
 use async_trait::async_trait;
 
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::identity::StoreId;
 use crate::store::{Binding, Expected, OutputFile, TableState};
 
@@ -108,7 +108,7 @@ pub trait Sink: Debug + Send + Sync {
     /// [`Refused`](crate::ErrorKind::Refused) when the table says that it is there;
     /// [`Unsupported`](crate::ErrorKind::Unsupported) for a directory, whose intents are never given up.
     async fn give_up(&self, _intent: &Intent<'_>) -> Result<Option<TableState>> {
-        Err(crate::error::Error::new(crate::ErrorKind::Unsupported, "a commit into a directory is never given up")
+        Err(Error::new(ErrorKind::Unsupported, "a commit into a directory is never given up")
             .at(self.binding().root)
             .safe("nothing was changed")
             .way("run again: what is there of it tells what became of it"))
@@ -121,4 +121,15 @@ pub trait Sink: Debug + Send + Sync {
     /// [`Fenced`](crate::ErrorKind::Fenced) when another epoch decides by now; [`CannotDecide`](crate::ErrorKind::CannotDecide)
     /// when what is there tells neither that the intent came about nor that it did not.
     async fn commit(&self, intent: &Intent<'_>) -> Result<Settled>;
+}
+
+/// Refuses what would take output out of a destination that does not keep its files.
+pub(crate) fn check_can_leave(sink: &dyn Sink) -> Result<()> {
+    if sink.keeps_files() {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::Unsupported, "output cannot be taken out of a table in this version")
+        .at(sink.binding().root)
+        .safe("nothing was changed")
+        .way("delete the rows with the table's own tools; the store keeps them as done"))
 }

@@ -16,7 +16,7 @@ use super::judge::{Evidence, Verdict};
 use super::{Attempted, History, Table, TableCommit, VOID};
 use crate::error::{Error, ErrorKind, Result};
 use crate::identity::{Root, StoreId};
-use crate::sink::{Fitness, Intent, Leftover, OutputSink, Settled, Sink, StagedOutput};
+use crate::sink::{Fitness, Intent, Leftover, OutputSink, Settled, Sink, StagedOutput, check_can_leave};
 use crate::steps::reach;
 use crate::store::{Binding, Expected, OutputFile, TableState, parse_output_name};
 
@@ -391,10 +391,7 @@ impl<T: Table> Sink for CommitDriver<T> {
         if files.is_empty() {
             return Ok(());
         }
-        Err(Error::new(ErrorKind::Unsupported, "output cannot be taken out of a table in this version")
-            .at(self.table.root())
-            .safe("nothing was changed")
-            .way("delete the rows with the table's own tools; the store keeps them as done"))
+        check_can_leave(self)
     }
 
     async fn table(&self, store: StoreId) -> Result<Option<TableState>> {
