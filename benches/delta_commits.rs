@@ -12,8 +12,7 @@ use std::time::Instant;
 use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use lakemark::faults::{FaultStore, Op, Request};
 use lakemark::{
-    Bucket, CommitDriver, DataFiles, Expected, Intent, OutputFile, OutputSink, Root, Settled, Sink, StoreId, Table,
-    TableState,
+    Bucket, CommitDriver, DataFiles, Expected, Intent, OutputFile, OutputSink, Root, Settled, Sink, StoreId, TableState,
 };
 use lakemark_delta::{DeltaTable, KIND};
 use object_store::memory::InMemory;
@@ -54,7 +53,7 @@ fn root() -> Root {
 }
 
 fn sink(bucket: &Bucket, rows: &RecordBatch) -> CommitDriver<DeltaTable> {
-    let table = DeltaTable::in_bucket(root(), bucket).unwrap().of_rows(&rows.schema());
+    let table = DeltaTable::in_bucket(root(), bucket).unwrap().with_rows(&rows.schema());
     CommitDriver::new(table, DataFiles::in_bucket(KIND, root(), bucket.clone()).unwrap())
 }
 

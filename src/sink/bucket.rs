@@ -331,8 +331,8 @@ impl OutputSink for BucketSink {
         Arc::new(Self { partition_by: columns.to_vec(), ..self.clone() })
     }
 
-    fn of_rows(self: Arc<Self>, _schema: &Schema) -> Arc<dyn OutputSink> {
-        self
+    async fn of_rows(self: Arc<Self>, _schema: &Schema) -> Result<Arc<dyn OutputSink>> {
+        Ok(self)
     }
 
     fn check_folder(&self, folder: &str) -> Result<()> {

@@ -469,8 +469,8 @@ impl OutputSink for DirectorySink {
         Arc::new(Self { partition_by: columns.to_vec(), ..self.clone() })
     }
 
-    fn of_rows(self: Arc<Self>, _schema: &Schema) -> Arc<dyn OutputSink> {
-        self
+    async fn of_rows(self: Arc<Self>, _schema: &Schema) -> Result<Arc<dyn OutputSink>> {
+        Ok(self)
     }
 
     fn check_folder(&self, folder: &str) -> Result<()> {

@@ -32,8 +32,17 @@ pub trait OutputSink: Sink {
         Ok(Arc::clone(schema))
     }
 
-    /// The same destination, for rows of `schema`, which [`storable`](Self::storable) returned.
-    fn of_rows(self: Arc<Self>, schema: &Schema) -> Arc<dyn OutputSink>;
+    /// The same destination, for rows of `schema`, which [`storable`](Self::storable) returned. From then on that gives
+    /// what the destination as it is calls them.
+    ///
+    /// # Errors
+    /// When it has to be looked at, and cannot be.
+    async fn of_rows(self: Arc<Self>, schema: &Schema) -> Result<Arc<dyn OutputSink>>;
+
+    /// Whether the empty string is a partition of its own. Hive's folders, and Delta, know it as null only.
+    fn has_empty_partition(&self) -> bool {
+        false
+    }
 
     /// Notes what is known of a file that was just written.
     fn wrote(&self, _output: &OutputFile, _metadata: &ParquetMetaData) {}

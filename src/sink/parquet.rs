@@ -226,7 +226,7 @@ impl TaskWriter {
             return self.write_to(String::new(), batch).await;
         }
         let inner = batch.project(&self.kept).map_err(unwritable)?;
-        let groups = group_by_folder(batch, &self.partitions)?;
+        let groups = group_by_folder(batch, &self.partitions, self.sink.has_empty_partition())?;
         if let [(folder, _)] = &groups[..] {
             return self.write_to(folder.clone(), &inner).await;
         }
@@ -356,18 +356,27 @@ fn is_finer(from: &DataType) -> bool {
 }
 
 /// The rows of each partition folder of `batch`.
-fn group_by_folder(batch: &RecordBatch, partitions: &[usize]) -> Result<Vec<(String, UInt32Array)>> {
+fn group_by_folder(batch: &RecordBatch, partitions: &[usize], has_empty: bool) -> Result<Vec<(String, UInt32Array)>> {
     let schema = batch.schema();
     let mut values: Vec<(&str, ArrayRef)> = Vec::with_capacity(partitions.len());
     for &i in partitions {
-        let text = arrow_cast::cast(batch.column(i), &DataType::Utf8).map_err(unwritable)?;
+        let column = match batch.column(i).data_type() {
+            // The one name of a zone that can be told without a data base of zones.
+            DataType::Timestamp(unit, Some(zone)) if &**zone == "UTC" => {
+                let utc = DataType::Timestamp(*unit, Some("+00:00".into()));
+                arrow_cast::cast(batch.column(i), &utc).map_err(unwritable)?
+            }
+            _ => Arc::clone(batch.column(i)),
+        };
+        let text = arrow_cast::cast(&column, &DataType::Utf8).map_err(unwritable)?;
         values.push((schema.field(i).name(), text));
     }
     let mut groups: HashMap<Vec<Option<&str>>, Vec<u32>> = HashMap::new();
     for row in 0..batch.num_rows() {
         let key = values.iter().map(|(_, column)| {
             let column = column.as_string::<i32>();
-            column.is_valid(row).then(|| column.value(row))
+            // Null and the empty string are one partition, but for who tells them apart.
+            column.is_valid(row).then(|| column.value(row)).filter(|value| has_empty || !value.is_empty())
         });
         groups.entry(key.collect()).or_default().push(row as u32);
     }
@@ -378,7 +387,6 @@ fn group_by_folder(batch: &RecordBatch, partitions: &[usize]) -> Result<Vec<(Str
             (partition_folder(named), UInt32Array::from(rows))
         })
         .collect();
-    // Null and the empty string share a folder.
     folders.sort_by(|a, b| a.0.cmp(&b.0));
     Ok(folders)
 }

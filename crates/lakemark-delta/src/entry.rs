@@ -58,7 +58,8 @@ impl Shape {
             if decode_partition_value(name).as_deref() != Some(column) {
                 return Err(wrong());
             }
-            let value = decode_partition_value(value).map_or(Value::Null, |value| {
+            // Delta has no empty string among its partition values.
+            let value = decode_partition_value(value).filter(|value| !value.is_empty()).map_or(Value::Null, |value| {
                 // `2024-01-01 00:00:00` is how Delta writes a time without a zone.
                 if self.is_ntz(column) { value.replacen('T', " ", 1).into() } else { value.into() }
             });

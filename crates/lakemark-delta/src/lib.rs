@@ -22,7 +22,6 @@
 //! runtimes of several threads.
 
 mod entry;
-mod footers;
 mod history;
 mod kernel;
 mod place;

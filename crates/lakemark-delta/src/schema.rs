@@ -1,114 +1,36 @@
 //! Arrow types as Delta stores them, and Delta's schema as JSON.
 
-use std::collections::HashSet;
-use std::sync::Arc;
-
-use arrow_schema::{DataType, Field, FieldRef, Fields, Schema, TimeUnit};
-use lakemark::{Error, Result};
+use arrow_schema::{DataType, FieldRef, Fields, Schema};
+use lakemark::{Error, Result, StoredTypes, plain_scalar};
 use serde_json::{Value, json};
 
 /// What Delta does not take in a column name while columns are mapped by name.
-const NOT_IN_NAMES: [char; 9] = [' ', ',', ';', '{', '}', '(', ')', '\n', '\t'];
+const NOT_IN_NAMES: [char; 10] = [' ', ',', ';', '{', '}', '(', ')', '\n', '\t', '='];
 
-/// The schema in which rows of `schema` are stored: no value changes by it.
-///
-/// # Errors
-/// [`Invalid`](lakemark::ErrorKind::Invalid) naming the column.
-pub(crate) fn storable(schema: &Schema) -> Result<Schema> {
-    check_names(schema.fields())?;
-    let fields = schema.fields().iter().map(|field| stored_field(field, field.name())).collect::<Result<Fields>>()?;
-    Ok(Schema::new(fields))
-}
+/// Delta's types.
+pub(crate) struct DeltaTypes;
 
-/// Checks the names of columns, or of the fields of one.
-fn check_names(fields: &Fields) -> Result<()> {
-    let mut names = HashSet::new();
-    for field in fields {
-        let name = field.name();
-        if name.is_empty() || name.contains(NOT_IN_NAMES) || name.contains('=') {
-            return Err(Error::invalid(format!("a Delta table cannot have a column or field named `{name}`"))
-                .safe("nothing was read or written")
-                .way("give the column another name in the query with AS: without spaces and any of , ; { } ( ) ="));
-        }
-        if !names.insert(name.to_lowercase()) {
-            return Err(Error::invalid(format!(
-                "the query has two columns or fields that differ from `{name}` in upper and lower case only: to a Delta table they \
-                 are one"
-            ))
-            .safe("nothing was read or written")
-            .way("give one of them another name with AS"));
-        }
+impl StoredTypes for DeltaTypes {
+    fn table(&self) -> &'static str {
+        "a Delta table"
     }
-    Ok(())
-}
 
-/// `field` as it is stored; `column` is the one it is in.
-fn stored_field(field: &FieldRef, column: &str) -> Result<FieldRef> {
-    // What one query calls never null another one may make null: the table promises nothing.
-    Ok(Arc::new(Field::new(field.name(), stored(field.data_type(), column)?, true)))
-}
+    fn takes_name(&self, name: &str) -> bool {
+        !name.contains(NOT_IN_NAMES)
+    }
 
-fn stored(from: &DataType, column: &str) -> Result<DataType> {
-    let list = |element: &FieldRef| {
-        let element = Field::new("element", stored(element.data_type(), column)?, true);
-        Ok(DataType::List(Arc::new(element)))
-    };
-    Ok(match from {
-        DataType::Boolean
-        | DataType::Int8
-        | DataType::Int16
-        | DataType::Int32
-        | DataType::Int64
-        | DataType::Float32
-        | DataType::Float64
-        | DataType::Date32 => from.clone(),
-        DataType::UInt8 => DataType::Int16,
-        DataType::UInt16 => DataType::Int32,
-        DataType::UInt32 => DataType::Int64,
-        DataType::UInt64 => DataType::Decimal128(20, 0),
-        DataType::Float16 => DataType::Float32,
-        DataType::Date64 => DataType::Date32,
-        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => DataType::Utf8,
-        DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_) => {
-            DataType::Binary
-        }
-        DataType::Decimal32(p, s)
-        | DataType::Decimal64(p, s)
-        | DataType::Decimal128(p, s)
-        | DataType::Decimal256(p, s)
-            if *p <= 38 && u8::try_from(*s).is_ok_and(|s| s <= *p) =>
-        {
-            DataType::Decimal128(*p, *s)
-        }
-        DataType::Timestamp(_, Some(_)) => DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
-        DataType::Timestamp(_, None) => DataType::Timestamp(TimeUnit::Microsecond, None),
-        DataType::Dictionary(_, values) => stored(values, column)?,
-        DataType::RunEndEncoded(_, values) => stored(values.data_type(), column)?,
-        DataType::List(element)
-        | DataType::LargeList(element)
-        | DataType::ListView(element)
-        | DataType::LargeListView(element)
-        | DataType::FixedSizeList(element, _) => list(element)?,
-        DataType::Struct(fields) if !fields.is_empty() => {
-            check_names(fields)?;
-            DataType::Struct(fields.iter().map(|field| stored_field(field, column)).collect::<Result<Fields>>()?)
-        }
-        DataType::Map(entries, sorted) => {
-            let DataType::Struct(pair) = entries.data_type() else { return Err(no_type(column, from)) };
-            let [key, value] = &pair[..] else { return Err(no_type(column, from)) };
-            let key = Field::new("key", stored(key.data_type(), column)?, false);
-            let value = Field::new("value", stored(value.data_type(), column)?, true);
-            let pair = DataType::Struct(Fields::from(vec![key, value]));
-            DataType::Map(Arc::new(Field::new("key_value", pair, false)), *sorted)
-        }
-        _ => return Err(no_type(column, from)),
-    })
-}
+    fn names(&self) -> &'static str {
+        "without spaces and any of , ; { } ( ) ="
+    }
 
-fn no_type(column: &str, from: &DataType) -> Error {
-    Error::invalid(format!("column `{column}` has the type {from}, and a Delta table has none for it"))
-        .safe("nothing was read or written")
-        .way(format!("cast it in the query, for example arrow_cast({column}, 'Utf8')"))
+    fn scalar(&self, from: &DataType) -> Option<DataType> {
+        Some(match from {
+            DataType::Int8 | DataType::Int16 => from.clone(),
+            DataType::UInt8 => DataType::Int16,
+            DataType::FixedSizeBinary(_) => DataType::Binary,
+            _ => return plain_scalar(from),
+        })
+    }
 }
 
 /// Whether some column needs the feature `timestampNtz`.
@@ -242,6 +164,11 @@ fn is_same_type(a: &Value, b: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use arrow_schema::{Field, TimeUnit};
+    use lakemark::storable;
+
     use super::*;
 
     fn schema(columns: &[(&str, DataType)]) -> Schema {
@@ -252,7 +179,7 @@ mod tests {
     fn every_type_is_stored_without_loss_or_refused_by_name() {
         let list = |of: DataType| DataType::LargeList(Arc::new(Field::new("item", of, false)));
         let stored = |of: DataType| {
-            let storable = storable(&schema(&[("c", of)])).unwrap();
+            let storable = storable(&DeltaTypes, &schema(&[("c", of)])).unwrap();
             to_delta(&storable)["fields"][0]["type"].clone()
         };
         assert_eq!(stored(DataType::UInt64), "decimal(20,0)");
@@ -269,7 +196,7 @@ mod tests {
             DataType::Duration(TimeUnit::Second),
             list(DataType::Interval(arrow_schema::IntervalUnit::DayTime)),
         ] {
-            let error = storable(&schema(&[("fine", DataType::Int64), ("odd", of)])).unwrap_err();
+            let error = storable(&DeltaTypes, &schema(&[("fine", DataType::Int64), ("odd", of)])).unwrap_err();
             assert!(error.to_string().contains("`odd`") && error.to_string().contains("arrow_cast"), "{error}");
         }
     }
@@ -277,18 +204,18 @@ mod tests {
     #[test]
     fn names_that_delta_does_not_take_are_refused() {
         for names in [["a b", "c"], ["a=1", "c"], ["", "c"], ["Text", "text"]] {
-            let error = storable(&schema(&names.map(|name| (name, DataType::Int64)))).unwrap_err();
+            let error = storable(&DeltaTypes, &schema(&names.map(|name| (name, DataType::Int64)))).unwrap_err();
             assert!(error.to_string().contains("AS"), "{error}");
             let fields = names.map(|name| Field::new(name, DataType::Int64, true));
             let within = DataType::Struct(Fields::from(fields.to_vec()));
             let list = DataType::LargeList(Arc::new(Field::new("item", within, true)));
-            assert!(storable(&schema(&[("c", list)])).is_err(), "at any depth");
+            assert!(storable(&DeltaTypes, &schema(&[("c", list)])).is_err(), "at any depth");
         }
     }
 
     #[test]
     fn rows_fit_a_table_by_name_and_type() {
-        let rows = storable(&schema(&[("id", DataType::Int64), ("tags", DataType::Utf8)])).unwrap();
+        let rows = storable(&DeltaTypes, &schema(&[("id", DataType::Int64), ("tags", DataType::Utf8)])).unwrap();
         let table = |fields: Value| json!({ "type": "struct", "fields": fields });
         let column = |name: &str, of: &str, nullable: bool| json!({ "name": name, "type": of, "nullable": nullable });
         let fits = |fields: Value| check_appendable(&rows, &table(fields));

@@ -1,8 +1,8 @@
 //! What readers may skip a file by: row count, smallest and largest values and nulls of its first columns.
 
-use parquet::basic::{LogicalType, Type};
-use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
-use parquet::file::statistics::Statistics;
+use lakemark::{Bound, bounds, null_count};
+use parquet::basic::LogicalType;
+use parquet::file::metadata::ParquetMetaData;
 use parquet::schema::types::ColumnDescriptor;
 use serde_json::Value;
 
@@ -11,7 +11,6 @@ const COLUMNS: usize = 32;
 
 /// The statistics of a file, in Delta's JSON. Bounds are kept only where they surely are bounds.
 pub(crate) fn of_file(metadata: &ParquetMetaData) -> String {
-    let groups = metadata.row_groups();
     let (mut least, mut most, mut nulls) = (Tree::default(), Tree::default(), Tree::default());
     let columns = metadata.file_metadata().schema_descr().columns();
     // Of lists and maps no bound is one of rows.
@@ -19,8 +18,12 @@ pub(crate) fn of_file(metadata: &ParquetMetaData) -> String {
     for (i, column) in plain.take(COLUMNS) {
         let path = column.path().parts();
         // All or nothing: deltalake takes a missing bound beside a count of nulls for null, and skips rows by it.
-        if let (Some(count), Some((low, high))) = (nulls_of(groups, i), bounds(groups, i, column)) {
-            nulls.put(path, count.to_string());
+        let json = || {
+            let (low, high) = bounds(metadata, i)?;
+            Some((null_count(metadata, i)?.to_string(), to_json(&low, column, false)?, to_json(&high, column, true)?))
+        };
+        if let Some((count, low, high)) = json() {
+            nulls.put(path, count);
             least.put(path, low);
             most.put(path, high);
         }
@@ -71,107 +74,27 @@ impl Tree {
     }
 }
 
-fn nulls_of(groups: &[RowGroupMetaData], column: usize) -> Option<u64> {
-    groups.iter().map(|group| group.column(column).statistics()?.null_count_opt()).sum()
-}
-
-/// The smallest and the largest value over all groups, as JSON. `None` when a group does not say, or has nothing but nulls
-/// beside others that do not either.
-fn bounds(groups: &[RowGroupMetaData], column: usize, of: &ColumnDescriptor) -> Option<(String, String)> {
-    let mut whole: Option<(Scalar, Scalar)> = None;
-    for group in groups {
-        let chunk = group.column(column);
-        let statistics = chunk.statistics()?;
-        if statistics.min_bytes_opt().is_none() || statistics.max_bytes_opt().is_none() {
-            // A group of nulls has no bounds, and widens none.
-            if statistics.null_count_opt() == Some(chunk.num_values() as u64) {
-                continue;
-            }
-            return None;
-        }
-        let (low, high) = scalars(statistics, of)?;
-        whole = Some(match whole {
-            None => (low, high),
-            Some((least, most)) => (least.min(low)?, most.max(high)?),
-        });
-    }
-    let (least, most) = whole?;
-    Some((least.to_json(of, false)?, most.to_json(of, true)?))
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Scalar {
-    Integer(i128),
-    Text(String),
-}
-
-impl Scalar {
-    fn is_less(&self, other: &Self) -> Option<bool> {
-        match (self, other) {
-            (Self::Integer(a), Self::Integer(b)) => Some(a < b),
-            (Self::Text(a), Self::Text(b)) => Some(a.as_bytes() < b.as_bytes()),
-            _ => None,
-        }
-    }
-
-    fn min(self, other: Self) -> Option<Self> {
-        Some(if other.is_less(&self)? { other } else { self })
-    }
-
-    fn max(self, other: Self) -> Option<Self> {
-        Some(if self.is_less(&other)? { other } else { self })
-    }
-
-    fn to_json(&self, of: &ColumnDescriptor, up: bool) -> Option<String> {
-        let logical = of.logical_type_ref();
-        Some(match (self, logical) {
-            (Self::Integer(days), Some(LogicalType::Date)) => {
-                Value::String(date(i64::try_from(*days).ok()?)?).to_string()
-            }
-            (Self::Integer(micros), Some(LogicalType::Timestamp(kind))) => {
-                let micros = i64::try_from(*micros).ok()?;
-                // Readers keep milliseconds: the bound moves outward.
-                let millis = micros.div_euclid(1_000) + i64::from(up && micros.rem_euclid(1_000) != 0);
-                let zone = if kind.is_adjusted_to_u_t_c { "Z" } else { "" };
-                let (days, rest) = (millis.div_euclid(86_400_000), millis.rem_euclid(86_400_000));
-                let (hours, minutes, seconds) = (rest / 3_600_000, rest / 60_000 % 60, rest / 1_000 % 60);
-                let text = format!("{}T{hours:02}:{minutes:02}:{seconds:02}.{:03}{zone}", date(days)?, rest % 1_000);
-                Value::String(text).to_string()
-            }
-            (Self::Integer(unscaled), Some(LogicalType::Decimal(kind))) => {
-                decimal(*unscaled, u32::try_from(kind.scale).ok()?)
-            }
-            (Self::Integer(number), _) => number.to_string(),
-            (Self::Text(text), _) => Value::String(text.clone()).to_string(),
-        })
-    }
-}
-
-fn scalars(statistics: &Statistics, of: &ColumnDescriptor) -> Option<(Scalar, Scalar)> {
+/// A bound as JSON: the lower one, or `up` the upper one, which may only move outward.
+fn to_json(bound: &Bound, of: &ColumnDescriptor, up: bool) -> Option<String> {
     let logical = of.logical_type_ref();
-    let is_decimal = matches!(logical, Some(LogicalType::Decimal(_)));
-    let integers = |low: i128, high: i128| Some((Scalar::Integer(low), Scalar::Integer(high)));
-    match statistics {
-        Statistics::Int32(s) => integers((*s.min_opt()?).into(), (*s.max_opt()?).into()),
-        Statistics::Int64(s) => integers((*s.min_opt()?).into(), (*s.max_opt()?).into()),
-        Statistics::FixedLenByteArray(_) if is_decimal && of.physical_type() == Type::FIXED_LEN_BYTE_ARRAY => {
-            integers(big_endian(statistics.min_bytes_opt()?)?, big_endian(statistics.max_bytes_opt()?)?)
+    Some(match (bound, logical) {
+        (Bound::Integer(days), Some(LogicalType::Date)) => Value::String(date(i64::try_from(*days).ok()?)?).to_string(),
+        (Bound::Integer(micros), Some(LogicalType::Timestamp(kind))) => {
+            let micros = i64::try_from(*micros).ok()?;
+            // Readers keep milliseconds: the bound moves outward.
+            let millis = micros.div_euclid(1_000) + i64::from(up && micros.rem_euclid(1_000) != 0);
+            let zone = if kind.is_adjusted_to_u_t_c { "Z" } else { "" };
+            let (days, rest) = (millis.div_euclid(86_400_000), millis.rem_euclid(86_400_000));
+            let (hours, minutes, seconds) = (rest / 3_600_000, rest / 60_000 % 60, rest / 1_000 % 60);
+            let text = format!("{}T{hours:02}:{minutes:02}:{seconds:02}.{:03}{zone}", date(days)?, rest % 1_000);
+            Value::String(text).to_string()
         }
-        Statistics::ByteArray(_) if matches!(logical, Some(LogicalType::String)) => {
-            let text = |bytes: &[u8]| std::str::from_utf8(bytes).ok().map(|text| Scalar::Text(text.to_owned()));
-            Some((text(statistics.min_bytes_opt()?)?, text(statistics.max_bytes_opt()?)?))
+        (Bound::Integer(unscaled), Some(LogicalType::Decimal(kind))) => {
+            decimal(*unscaled, u32::try_from(kind.scale).ok()?)
         }
-        // Of floats too: a footer does not tell whether there are NaNs, which to some readers are larger than any number.
-        _ => None,
-    }
-}
-
-fn big_endian(bytes: &[u8]) -> Option<i128> {
-    let sign = if bytes.first()? & 0x80 == 0 { 0 } else { 0xff };
-    let mut wide = [sign; 16];
-    let at = wide.len().checked_sub(bytes.len())?;
-    wide[at..].copy_from_slice(bytes);
-    Some(i128::from_be_bytes(wide))
+        (Bound::Integer(number), _) => number.to_string(),
+        (Bound::Text(text), _) => Value::String(text.clone()).to_string(),
+    })
 }
 
 /// A decimal as a JSON number with all its digits.
@@ -206,8 +129,6 @@ mod tests {
         assert_eq!(decimal(-5, 2), "-0.05");
         assert_eq!(decimal(12_345_678_901_234_567_890, 3), "12345678901234567.890");
         assert_eq!(decimal(7, 0), "7");
-        assert_eq!(big_endian(&[0xff, 0xfe]), Some(-2));
-        assert_eq!(big_endian(&[0x7f, 0xff]), Some(32_767));
         for (days, text) in [(0, "1970-01-01"), (-1, "1969-12-31"), (19_782, "2024-02-29"), (11_016, "2000-02-29")] {
             assert_eq!(date(days).as_deref(), Some(text));
         }

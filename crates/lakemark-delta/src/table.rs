@@ -6,19 +6,19 @@ use arrow_schema::{DataType, Schema};
 use async_trait::async_trait;
 use lakemark::disk::{Disk, RealDisk};
 use lakemark::{
-    Attempted, Bucket, Error, ErrorKind, History, OutputFile, Result, Root, StorageOptions, StoreId, Table,
-    TableCommit, TableState,
+    Attempted, Bucket, Error, ErrorKind, FilesAt, History, Noted, OutputFile, Result, Root, StorageOptions, StoreId,
+    Table, TableCommit, TableState,
 };
 use object_store::{ObjectStore, PutMode};
 use parquet::file::metadata::ParquetMetaData;
 use serde_json::Value;
 
 use crate::entry::{self, APPLICATION, NewTable, Shape};
-use crate::footers::Noted;
 use crate::kernel::DeltaBase;
 use crate::place::{Place, entry_path};
 use crate::protocol::Demands;
-use crate::{KIND, history, schema};
+use crate::schema::DeltaTypes;
+use crate::{KIND, history, schema, statistics};
 
 /// A Delta table. Clones share what is known of the files that were written, and nothing else.
 #[derive(Debug, Clone)]
@@ -27,7 +27,8 @@ pub struct DeltaTable {
     partition_by: Vec<String>,
     /// The rows to write, in types that Delta has.
     rows: Option<Arc<Schema>>,
-    noted: Arc<Noted>,
+    /// The statistics of the files that wait.
+    noted: Arc<Noted<String>>,
 }
 
 impl DeltaTable {
@@ -64,6 +65,13 @@ impl DeltaTable {
         Self { place, partition_by: Vec::new(), rows: None, noted: Arc::default() }
     }
 
+    /// The same table, to be made of rows of `schema`, in types that Delta has.
+    #[must_use]
+    pub fn with_rows(mut self, schema: &Schema) -> Self {
+        self.rows = Some(Arc::new(schema.clone()));
+        self
+    }
+
     /// What the table is made of: as it is, or as it is to be.
     fn shape(&self, base: Option<&DeltaBase>) -> Result<Shape> {
         if let Some(base) = base {
@@ -82,7 +90,12 @@ impl DeltaTable {
 
     /// The statistics of `files`, which are of `shape`.
     async fn statistics(&self, shape: &Shape, files: &[OutputFile]) -> Result<Vec<String>> {
-        self.noted.of(&self.place, files, |file| schema::check_appendable(file, &shape.schema)).await
+        let at = FilesAt { root: &self.place.root, objects: &*self.place.objects };
+        let read = |metadata: &ParquetMetaData, columns: &Schema| {
+            schema::check_appendable(columns, &shape.schema)?;
+            Ok(statistics::of_file(metadata))
+        };
+        self.noted.of(at, files, read).await
     }
 
     fn parsed_schema(&self, text: &str) -> Result<Value> {
@@ -138,7 +151,7 @@ impl Table for DeltaTable {
     }
 
     fn storable(&self, schema: &Schema) -> Result<Schema> {
-        let storable = schema::storable(schema)?;
+        let storable = lakemark::storable(&DeltaTypes, schema)?;
         for column in &self.partition_by {
             let Ok(field) = storable.field_with_name(column) else { continue };
             if !can_partition(field.data_type()) {
@@ -153,8 +166,8 @@ impl Table for DeltaTable {
         Ok(storable)
     }
 
-    fn of_rows(&self, schema: &Schema) -> Self {
-        Self { rows: Some(Arc::new(schema.clone())), ..self.clone() }
+    async fn of_rows(&self, schema: &Schema) -> Result<Self> {
+        Ok(self.clone().with_rows(schema))
     }
 
     fn check_fits(&self, base: &DeltaBase) -> Result<()> {
@@ -198,7 +211,7 @@ impl Table for DeltaTable {
     }
 
     fn wrote(&self, output: &OutputFile, metadata: &ParquetMetaData) {
-        self.noted.note(&output.name, metadata);
+        self.noted.note(&output.name, statistics::of_file(metadata));
     }
 
     async fn load(&self) -> Result<Option<DeltaBase>> {

@@ -7,16 +7,12 @@
 mod checkpoints;
 #[path = "delta/contract.rs"]
 mod contract;
-#[path = "delta/crash.rs"]
-mod crash;
+#[path = "delta/deaths.rs"]
+mod deaths;
 #[path = "delta/fits.rs"]
 mod fits;
 #[path = "delta/partitions.rs"]
 mod partitions;
-#[path = "delta/power_loss.rs"]
-mod power_loss;
-#[path = "delta/python.rs"]
-mod python;
 #[path = "delta/readers.rs"]
 mod readers;
 #[path = "delta/statistics.rs"]

@@ -132,8 +132,12 @@ impl<S: TableSubject + std::fmt::Debug + 'static> Table for FaultyTable<S> {
         self.table.storable(schema)
     }
 
-    fn of_rows(&self, schema: &Schema) -> Self {
-        self.with(self.table.of_rows(schema))
+    async fn of_rows(&self, schema: &Schema) -> Result<Self> {
+        Ok(self.with(self.table.of_rows(schema).await?))
+    }
+
+    fn has_empty_partition(&self) -> bool {
+        self.table.has_empty_partition()
     }
 
     fn check_fits(&self, base: &Self::Base) -> Result<()> {
@@ -223,14 +227,14 @@ struct Scene<S: TableSubject> {
 }
 
 impl<S: TableSubject + std::fmt::Debug + 'static> Scene<S> {
-    fn driver(&self, faults: impl IntoIterator<Item = TableFault>) -> Driver<S> {
-        let table = FaultyTable::<S>::new(&self.subject, faults).of_rows(&self.schema);
+    async fn driver(&self, faults: impl IntoIterator<Item = TableFault>) -> Driver<S> {
+        let table = FaultyTable::<S>::new(&self.subject, faults).of_rows(&self.schema).await.unwrap();
         CommitDriver::new(table, self.files.clone()).with_pause(Duration::ZERO)
     }
 
     /// Two files that wait.
     async fn staged(&self) -> Vec<OutputFile> {
-        let driver = self.driver([]);
+        let driver = self.driver([]).await;
         let mut outputs = Vec::new();
         for part in 0..2 {
             let id = CheckpointId::first(Epoch(1), InputId(part));
@@ -275,7 +279,7 @@ impl<S: TableSubject + std::fmt::Debug + 'static> Scene<S> {
     /// A first commit that landed.
     async fn committed(&self) -> (Vec<OutputFile>, TableState) {
         let files = self.staged().await;
-        let settled = self.driver([]).commit(&self.intent(1, None, &files)).await.unwrap();
+        let settled = self.driver([]).await.commit(&self.intent(1, None, &files)).await.unwrap();
         (files, done(settled))
     }
 }
@@ -327,7 +331,7 @@ pub async fn check<S: TableSubject + std::fmt::Debug + 'static>(contract: &Table
 }
 
 async fn commits_once<S: TableSubject + std::fmt::Debug + 'static>(scene: &Scene<S>) {
-    let driver = scene.driver([]);
+    let driver = scene.driver([]).await;
     assert_eq!(driver.table().load().await.unwrap().map(drop), None, "there is no table yet");
     driver.check(None).await.unwrap();
     let files = scene.staged().await;
@@ -340,7 +344,7 @@ async fn commits_once<S: TableSubject + std::fmt::Debug + 'static>(scene: &Scene
     let table = done(driver.commit(&scene.intent(1, None, &files)).await.unwrap());
     scene.expect_live(&files, 0, "the first commit makes the table").await;
     let again = Intent { recovered: true, ..scene.intent(1, None, &files) };
-    assert_eq!(done(scene.driver([]).commit(&again).await.unwrap()), table, "recovery finds it");
+    assert_eq!(done(scene.driver([]).await.commit(&again).await.unwrap()), table, "recovery finds it");
     let more = scene.staged().await;
     let next = done(driver.commit(&scene.intent(2, Some(&table), &more)).await.unwrap());
     assert!(next.version > table.version && next.id == table.id && next.schema == table.schema);
@@ -359,7 +363,7 @@ async fn lost_answers<S: TableSubject + std::fmt::Debug + 'static>(scene: &Scene
         let files = scene.staged().await;
         let mut faults = vec![TableFault::Overtaken; overtaken];
         faults.push(fault);
-        let driver = scene.driver(faults);
+        let driver = scene.driver(faults).await;
         let intent = scene.intent(n as u64 + 1, table.as_ref(), &files);
         table = Some(done(driver.commit(&intent).await.unwrap()));
         assert!(driver.table().next().is_none(), "every fault fired");
@@ -369,7 +373,7 @@ async fn lost_answers<S: TableSubject + std::fmt::Debug + 'static>(scene: &Scene
     }
     let always = vec![TableFault::Lost; 9];
     let files = scene.staged().await;
-    let error = scene.driver(always).commit(&scene.intent(3, table.as_ref(), &files)).await.unwrap_err();
+    let error = scene.driver(always).await.commit(&scene.intent(3, table.as_ref(), &files)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Indeterminate, "no answer at all is an error");
     scene.expect_live(&committed, foreign, "no answer at all").await;
 }
@@ -381,9 +385,9 @@ async fn after_foreign_commits<S: TableSubject + std::fmt::Debug + 'static>(scen
         scene.subject.foreign_append().await;
     }
     let again = Intent { recovered: true, ..scene.intent(1, None, &files) };
-    assert_eq!(done(scene.driver([]).commit(&again).await.unwrap()), table, "found behind 25 foreign commits");
+    assert_eq!(done(scene.driver([]).await.commit(&again).await.unwrap()), table, "found behind 25 foreign commits");
     scene.expect_live(&files, 25, "found behind 25 foreign commits").await;
-    scene.driver([]).check(Some(&scene.expected(&table, 1, &files))).await.unwrap();
+    scene.driver([]).await.check(Some(&scene.expected(&table, 1, &files))).await.unwrap();
 }
 
 async fn after_maintenance<S: TableSubject + std::fmt::Debug + 'static>(scene: impl Fn() -> Scene<S>, keeps: bool) {
@@ -392,7 +396,7 @@ async fn after_maintenance<S: TableSubject + std::fmt::Debug + 'static>(scene: i
         let scene = scene();
         let (_, first) = scene.committed().await;
         let files = scene.staged().await;
-        let second = done(scene.driver([]).commit(&scene.intent(2, Some(&first), &files)).await.unwrap());
+        let second = done(scene.driver([]).await.commit(&scene.intent(2, Some(&first), &files)).await.unwrap());
         if compacted {
             scene.subject.compact().await;
         }
@@ -402,7 +406,7 @@ async fn after_maintenance<S: TableSubject + std::fmt::Debug + 'static>(scene: i
         }
         let before = scene.subject.live_paths().await;
         let again = Intent { recovered: true, ..scene.intent(2, Some(&first), &files) };
-        let recovered = scene.driver([]).commit(&again).await;
+        let recovered = scene.driver([]).await.commit(&again).await;
         if compacted && cleaned && !keeps {
             let error = recovered.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::CannotDecide, "{what}: {error}");
@@ -421,7 +425,7 @@ async fn gives_up_behind_a_barrier<S: TableSubject + std::fmt::Debug + 'static>(
         // Of another size: as a file that was cut.
         files[1].size += 1;
         let intent = Intent { recovered: true, ..scene.intent(n, base, &files) };
-        let Settled::Void { unfit, table: Some(table) } = scene.driver([]).commit(&intent).await.unwrap() else {
+        let Settled::Void { unfit, table: Some(table) } = scene.driver([]).await.commit(&intent).await.unwrap() else {
             panic!("an intent with an unfit file is given up");
         };
         assert_eq!(unfit, [files[1].name.clone()], "exactly what is unfit");
@@ -429,10 +433,10 @@ async fn gives_up_behind_a_barrier<S: TableSubject + std::fmt::Debug + 'static>(
         // A predecessor that saw nothing wrong, or the same one after a crash, finds the barrier.
         let whole = scene.staged().await;
         let late = Intent { recovered: true, ..scene.intent(n, base, &whole) };
-        let again = scene.driver([]).commit(&late).await.unwrap();
+        let again = scene.driver([]).await.commit(&late).await.unwrap();
         assert!(matches!(again, Settled::Void { unfit, .. } if unfit.is_empty()), "void stays void");
         scene.expect_live(&[], live, "void stays void").await;
-        let next = done(scene.driver([]).commit(&scene.intent(n + 1, Some(&table), &whole)).await.unwrap());
+        let next = done(scene.driver([]).await.commit(&scene.intent(n + 1, Some(&table), &whole)).await.unwrap());
         assert!(next.version > table.version);
         scene.expect_live(&whole, live, "the next number commits").await;
     }
@@ -449,7 +453,7 @@ async fn stalled_predecessors<S: TableSubject + std::fmt::Debug + 'static>(scene
                 let (n, live) = if is_new { (1, 0) } else { (2, 2) };
                 let files = scene.staged().await;
                 let stall = Arc::new(Stall::default());
-                let stalled = scene.driver([TableFault::Stalled(Arc::clone(&stall))]);
+                let stalled = scene.driver([TableFault::Stalled(Arc::clone(&stall))]).await;
                 let fenced = TestHolder::default();
                 let old = Intent { holder: &fenced, ..scene.intent(n, base.as_ref(), &files) };
                 let mut seen = files.clone();
@@ -464,7 +468,7 @@ async fn stalled_predecessors<S: TableSubject + std::fmt::Debug + 'static>(scene
                             tokio::time::sleep(Duration::from_millis(1)).await;
                         }
                     }
-                    let settled = scene.driver([]).commit(&new).await.unwrap();
+                    let settled = scene.driver([]).await.commit(&new).await.unwrap();
                     stall.release();
                     settled
                 };
@@ -491,7 +495,7 @@ async fn stalled_predecessors<S: TableSubject + std::fmt::Debug + 'static>(scene
 /// R78 and the binding: another table, an older one, another store's.
 async fn is_the_same_table<S: TableSubject + std::fmt::Debug + 'static>(scene: impl Fn() -> Scene<S>) {
     let refused = async |scene: &Scene<S>, expected: Option<&Expected>, what: &str| {
-        let error = scene.driver([]).check(expected).await.unwrap_err();
+        let error = scene.driver([]).await.check(expected).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Refused, "{what}: {error}");
         assert!(error.to_string().contains("lakemark") || error.to_string().contains("`store`"), "{what}: {error}");
     };
@@ -501,7 +505,7 @@ async fn is_the_same_table<S: TableSubject + std::fmt::Debug + 'static>(scene: i
     refused(&unknown, None, "somebody else's table that is not empty").await;
     let empty = scene();
     empty.subject.recreate().await;
-    empty.driver([]).check(None).await.unwrap();
+    empty.driver([]).await.check(None).await.unwrap();
     let (files, table) = empty.committed().await;
     empty.expect_live(&files, 0, "into an empty table that was there").await;
     refused(&empty, None, "another store's table").await;
@@ -509,12 +513,12 @@ async fn is_the_same_table<S: TableSubject + std::fmt::Debug + 'static>(scene: i
     let restored = scene();
     let (first, table_one) = restored.committed().await;
     let more = restored.staged().await;
-    let two = done(restored.driver([]).commit(&restored.intent(2, Some(&table_one), &more)).await.unwrap());
+    let two = done(restored.driver([]).await.commit(&restored.intent(2, Some(&table_one), &more)).await.unwrap());
     let all: Vec<OutputFile> = first.iter().chain(&more).cloned().collect();
     let expected = restored.expected(&two, 2, &all);
-    restored.driver([]).check(Some(&expected)).await.unwrap();
+    restored.driver([]).await.check(Some(&expected)).await.unwrap();
     restored.subject.compact().await;
-    restored.driver([]).check(Some(&expected)).await.unwrap();
+    restored.driver([]).await.check(Some(&expected)).await.unwrap();
     restored.subject.restore(table_one.version).await;
     refused(&restored, Some(&expected), "taken back to before the last commit").await;
 
@@ -522,7 +526,7 @@ async fn is_the_same_table<S: TableSubject + std::fmt::Debug + 'static>(scene: i
     refused(&empty, Some(&empty.expected(&table, 1, &files)), "dropped and made anew").await;
     let files = empty.staged().await;
     let lost = Intent { recovered: true, ..empty.intent(2, Some(&table), &files) };
-    let error = empty.driver([]).commit(&lost).await.unwrap_err();
+    let error = empty.driver([]).await.commit(&lost).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::CannotDecide, "an intent on a table that is another one: {error}");
 
     let cleaned = scene();
@@ -531,5 +535,5 @@ async fn is_the_same_table<S: TableSubject + std::fmt::Debug + 'static>(scene: i
     cleaned.subject.foreign_append().await;
     cleaned.subject.foreign_append().await;
     cleaned.subject.clean_log().await;
-    cleaned.driver([]).check(Some(&expected)).await.unwrap();
+    cleaned.driver([]).await.check(Some(&expected)).await.unwrap();
 }

@@ -477,8 +477,12 @@ impl<T: Table> OutputSink for CommitDriver<T> {
         self.table.storable(schema).map(Arc::new)
     }
 
-    fn of_rows(self: Arc<Self>, schema: &Schema) -> Arc<dyn OutputSink> {
-        Arc::new(Self { table: self.table.of_rows(schema), ..Self::clone(&self) })
+    async fn of_rows(self: Arc<Self>, schema: &Schema) -> Result<Arc<dyn OutputSink>> {
+        Ok(Arc::new(Self { table: self.table.of_rows(schema).await?, ..Self::clone(&self) }))
+    }
+
+    fn has_empty_partition(&self) -> bool {
+        self.table.has_empty_partition()
     }
 
     fn wrote(&self, output: &OutputFile, metadata: &ParquetMetaData) {

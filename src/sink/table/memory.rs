@@ -96,8 +96,8 @@ impl Table for MemoryTable {
         Ok(schema.clone())
     }
 
-    fn of_rows(&self, _schema: &Schema) -> Self {
-        self.clone()
+    async fn of_rows(&self, _schema: &Schema) -> Result<Self> {
+        Ok(self.clone())
     }
 
     fn check_fits(&self, _base: &MemoryBase) -> Result<()> {

@@ -1,12 +1,23 @@
 //! Tables as destinations: one commit makes all its files visible at once, and carries a marker that tells whether it did.
 
+mod bounds;
 #[cfg(feature = "testing")]
 mod contract;
+#[cfg(feature = "testing")]
+mod deaths;
 mod driver;
 mod files;
+mod footers;
 mod judge;
 #[cfg(feature = "testing")]
 mod memory;
+#[cfg(feature = "testing")]
+mod python;
+#[cfg(feature = "testing")]
+mod samples;
+mod types;
+#[cfg(feature = "testing")]
+mod writer;
 
 use std::fmt::Debug;
 
@@ -18,12 +29,23 @@ use crate::error::{Error, Result};
 use crate::identity::{Root, StoreId};
 use crate::store::{OutputFile, TableState};
 
+pub use bounds::{Bound, bounds, null_count};
 #[cfg(feature = "testing")]
 pub use contract::{FaultyTable, Stall, TableContract, TableFault, TableSubject, check as check_table_contract};
+#[cfg(feature = "testing")]
+pub use deaths::{Deaths, PowerLosses, WriteRows};
 pub use driver::CommitDriver;
 pub use files::DataFiles;
+pub use footers::{FilesAt, Noted};
 #[cfg(feature = "testing")]
 pub use memory::MemoryTable;
+#[cfg(feature = "testing")]
+pub use python::run_python;
+#[cfg(feature = "testing")]
+pub use samples::{rows_of_every_type, write_reference};
+pub use types::{StoredTypes, plain_scalar, storable};
+#[cfg(feature = "testing")]
+pub use writer::TableWriter;
 
 /// The digest in the marker of a barrier: the commit of that number was given up.
 pub const VOID: &str = "void";
@@ -104,9 +126,16 @@ pub trait Table: Debug + Clone + Send + Sync + 'static {
     fn storable(&self, schema: &Schema) -> Result<Schema>;
 
     /// The same table, to be made of rows of `schema` when it is not there. `schema` is one that
-    /// [`storable`](Self::storable) returned.
-    #[must_use]
-    fn of_rows(&self, schema: &Schema) -> Self;
+    /// [`storable`](Self::storable) returned, which from then on gives what the table as it is calls them.
+    ///
+    /// # Errors
+    /// When the table has to be looked at, and cannot be.
+    async fn of_rows(&self, schema: &Schema) -> Result<Self>;
+
+    /// Whether the empty string is a partition of its own, apart from null.
+    fn has_empty_partition(&self) -> bool {
+        false
+    }
 
     /// Checks that files of the rows it is [of](Self::of_rows) can be added to `base`, and that this version of lakemark may
     /// write to it.

@@ -152,7 +152,7 @@ fn apart(a: &str, a_root: &Root, b: &str, b_root: &Root) -> Result<()> {
 }
 
 /// Checks that the rows of `query` can be written, and gives the destination as it is for them.
-pub(super) fn check_output(query: &Query, output: Option<&Output>) -> Result<Option<Output>> {
+pub(super) async fn check_output(query: &Query, output: Option<&Output>) -> Result<Option<Output>> {
     let Some(output) = output else { return Ok(None) };
     let schema = query.logical.schema().as_arrow();
     let mut names = HashSet::new();
@@ -163,14 +163,15 @@ pub(super) fn check_output(query: &Query, output: Option<&Output>) -> Result<Opt
     }
     let stored = output.sink.storable(&Arc::new(schema.clone()))?;
     lakemark::TaskWriter::check(&stored, &output.options)?;
-    Ok(Some(Output { sink: Arc::clone(&output.sink).of_rows(&stored), options: Arc::clone(&output.options) }))
+    let sink = Arc::clone(&output.sink).of_rows(&stored).await?;
+    Ok(Some(Output { sink, options: Arc::clone(&output.options) }))
 }
 
 pub(crate) async fn plan_query(checkpoints: &Checkpoints, query: DataFrame, output: Option<Output>) -> Result<Plan> {
     let began = Instant::now();
     let view = checkpoints.view().await?;
     let query = Query::new(query)?;
-    let output = check_output(&query, output.as_ref())?;
+    let output = check_output(&query, output.as_ref()).await?;
     check_places(checkpoints, &view, output.as_ref()).await?;
     let planned = query.physical(checkpoints).await?;
     let mut report = start_report(checkpoints, &view);

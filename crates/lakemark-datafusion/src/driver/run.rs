@@ -93,7 +93,7 @@ impl Driver<'_> {
         let view = checkpoints.view().await?;
         self.report = start_report(checkpoints, &view);
         let query = Query::new(query)?;
-        self.output = check_output(&query, self.output.as_ref())?;
+        self.output = check_output(&query, self.output.as_ref()).await?;
         check_places(checkpoints, &view, self.output.as_ref()).await?;
         let began = Instant::now();
         let mut planned = query.physical(checkpoints).await?;

@@ -1,8 +1,9 @@
 //! Checkpoints of the log, which the table's own interval asks for.
 
-use crate::python;
+use lakemark::run_python;
+
 use crate::subject::one_column;
-use crate::writer::Writer;
+use crate::writer::store_writer;
 use crate::writers::rows;
 
 /// Removes every entry up to the last checkpoint, and prints the ids that are found by it, sorted, and the transactions.
@@ -20,7 +21,7 @@ print(last, sorted(table.to_pyarrow_table()['id'].to_pylist()), table.transactio
 async fn thirty_commits_make_checkpoints_that_others_read() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path().join("table");
-    let mut writer = Writer::new(at.to_str().unwrap(), &one_column(), &[]);
+    let mut writer = store_writer(at.to_str().unwrap(), &one_column(), &[]);
     for n in 0..31 {
         writer.add(&rows(n..n + 1)).await;
     }
@@ -30,7 +31,7 @@ async fn thirty_commits_make_checkpoints_that_others_read() {
     let unfinished: Vec<_> = std::fs::read_dir(at.join("unfinished")).unwrap().collect();
     assert!(unfinished.is_empty(), "nothing of them is left: {unfinished:?}");
     let application = format!("lakemark-{}", writer.store);
-    let Some(read) = python::run(WITHOUT_ENTRIES, &[&at, application.as_ref()]) else { return };
+    let Some(read) = run_python(WITHOUT_ENTRIES, &[&at, application.as_ref()]) else { return };
     assert_eq!(read, format!("30 {:?} 31", (0..31).collect::<Vec<_>>()));
     // All files are live, and the log is gone: the store goes on.
     writer.sink.check(Some(&writer.expected())).await.unwrap();

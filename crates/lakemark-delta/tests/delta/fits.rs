@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::contract::on_disk;
 use crate::subject::{Subject, new_table, one_column};
-use crate::writer::Writer;
+use crate::writer::store_writer;
 use crate::writers::rows;
 
 /// The table of [`new_table`] after `change`.
@@ -53,7 +53,7 @@ async fn rows_that_do_not_fit_are_refused() {
     let subject = table(folder.path(), |_, _| {}).await;
     let open = subject.open();
     let base = open.load().await.unwrap().unwrap();
-    let of = |name: &str, of: DataType| open.of_rows(&Schema::new(vec![Field::new(name, of, true)]));
+    let of = |name: &str, of: DataType| open.clone().with_rows(&Schema::new(vec![Field::new(name, of, true)]));
     of("id", DataType::Int64).check_fits(&base).unwrap();
     let refused = [
         (of("id", DataType::Int32), ErrorKind::Refused, "`id`"),
@@ -72,7 +72,7 @@ async fn rows_that_do_not_fit_are_refused() {
 async fn a_log_that_cannot_be_read_is_never_no_table() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path().join("table");
-    let mut writer = Writer::new(at.to_str().unwrap(), &one_column(), &[]);
+    let mut writer = store_writer(at.to_str().unwrap(), &one_column(), &[]);
     assert_eq!(writer.sink.table(writer.store).await.unwrap(), None);
     writer.add(&rows(0..1)).await;
     let entry = at.join("_delta_log/00000000000000000000.json");
@@ -94,7 +94,7 @@ async fn the_schema_of_a_state_is_of_the_columns_and_the_partitions() {
     let mut digests = Vec::new();
     for (n, partition_by) in [&[][..], &["a"], &["b"]].into_iter().enumerate() {
         let at = folder.path().join(n.to_string());
-        let mut writer = Writer::new(at.to_str().unwrap(), &schema, partition_by);
+        let mut writer = store_writer(at.to_str().unwrap(), &schema, partition_by);
         let made = writer.commit(Vec::new()).await;
         assert_eq!(writer.sink.table(writer.store).await.unwrap(), Some(made.clone()), "as it is read");
         digests.push(made.schema);

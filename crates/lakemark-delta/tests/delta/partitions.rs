@@ -7,11 +7,10 @@ use arrow_array::{
     Array, ArrayRef, BooleanArray, Date32Array, Decimal128Array, Int64Array, RecordBatch, StringArray,
     TimestampMicrosecondArray,
 };
-use lakemark::{ErrorKind, OutputFile, StorageOptions, Table};
+use lakemark::{ErrorKind, OutputFile, StorageOptions, Table, run_python};
 use lakemark_delta::DeltaTable;
 
-use crate::python;
-use crate::writer::{Writer, entry};
+use crate::writer::{entry, store_writer};
 
 /// Prints every row, by id.
 const ROWS: &str = "
@@ -46,7 +45,7 @@ async fn every_value_round_trips() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path().join("table");
     let url = at.to_str().unwrap();
-    let mut writer = Writer::new(url, &rows().schema(), &["k", "local", "zoned", "day", "money", "flag"]);
+    let mut writer = store_writer(url, &rows().schema(), &["k", "local", "zoned", "day", "money", "flag"]);
     writer.add(&rows()).await;
     let lines = entry(&at, 0);
     let adds: Vec<_> = lines.iter().map(|line| &line["add"]).filter(|add| !add.is_null()).collect();
@@ -62,7 +61,7 @@ async fn every_value_round_trips() {
     paths.push("k=a b/not-there.parquet".to_owned());
     assert_eq!(table.live(&base, &paths).await.unwrap(), paths.len() - 1);
 
-    let Some(read) = python::run(ROWS, &[&at]) else { return };
+    let Some(read) = run_python(ROWS, &[&at]) else { return };
     let text = |value: Option<&str>| value.filter(|value| !value.is_empty()).unwrap_or("None").to_owned();
     let wanted = (0..).zip(VALUES).map(|(id, value)| {
         let rest = "2023-11-14 22:13:20.000001|2023-11-14 22:13:20.000001+00:00|2024-02-29|12.05|True";

@@ -9,7 +9,7 @@ use arrow_array::{
 use arrow_schema::{DataType, Field, Fields};
 use serde_json::{Value, json};
 
-use crate::writer::{Writer, entry};
+use crate::writer::{entry, store_writer};
 
 fn rows() -> RecordBatch {
     let small = Int32Array::from(vec![Some(-7), None, Some(4), Some(9), None]);
@@ -73,7 +73,7 @@ async fn bounds_and_nulls_of_all_row_groups_are_in_the_log() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path().join("table");
     let batch = rows();
-    let mut writer = Writer::new(at.to_str().unwrap(), &batch.schema(), &[]);
+    let mut writer = store_writer(at.to_str().unwrap(), &batch.schema(), &[]);
     let state = writer.add(&batch).await;
     assert_eq!(state.version, 0);
     let noted = statistics(&entry(&at, 0));
@@ -102,7 +102,7 @@ async fn bounds_and_nulls_of_all_row_groups_are_in_the_log() {
 
     // A driver that did not write the files reads their footers.
     let files = writer.stage(&batch).await;
-    let mut other = Writer::new(at.to_str().unwrap(), &batch.schema(), &[]);
+    let mut other = store_writer(at.to_str().unwrap(), &batch.schema(), &[]);
     other.commit(files).await;
     assert_eq!(statistics(&entry(&at, 1)), noted);
 

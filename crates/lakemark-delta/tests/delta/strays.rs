@@ -21,7 +21,7 @@ impl Scene {
 
     fn table(&self) -> DeltaTable {
         let schema: &Schema = &one_column();
-        self.subject.open().of_rows(schema)
+        self.subject.open().with_rows(schema)
     }
 
     async fn base(&self) -> Option<DeltaBase> {

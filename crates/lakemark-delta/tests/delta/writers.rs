@@ -4,11 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use arrow_array::{Int64Array, RecordBatch};
-use lakemark::ErrorKind;
+use lakemark::{ErrorKind, run_python};
 
-use crate::python;
 use crate::subject::one_column;
-use crate::writer::Writer;
+use crate::writer::store_writer;
 
 /// Rows with these ids.
 pub fn rows(ids: std::ops::Range<i64>) -> RecordBatch {
@@ -40,7 +39,7 @@ print(sorted(deltalake.DeltaTable(sys.argv[1]).to_pyarrow_table()['id'].to_pylis
 ";
 
 fn expect_ids(at: &Path, ids: impl IntoIterator<Item = i64>) {
-    if let Some(read) = python::run(IDS, &[at]) {
+    if let Some(read) = run_python(IDS, &[at]) {
         assert_eq!(read, format!("{:?}", ids.into_iter().collect::<Vec<_>>()));
     }
 }
@@ -51,7 +50,7 @@ async fn two_stores_commit_to_one_table_at_the_same_time() {
     let at = folder.path().join("table");
     let url = at.to_str().unwrap().to_owned();
     let store = async |from: i64| {
-        let mut writer = Writer::new(&url, &one_column(), &[]);
+        let mut writer = store_writer(&url, &one_column(), &[]);
         for n in 0..8 {
             writer.add(&rows(from + n..from + n + 1)).await;
         }
@@ -71,9 +70,9 @@ async fn two_stores_commit_to_one_table_at_the_same_time() {
 async fn we_go_on_after_what_others_append_and_compact() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path().join("table");
-    let mut writer = Writer::new(at.to_str().unwrap(), &one_column(), &[]);
+    let mut writer = store_writer(at.to_str().unwrap(), &one_column(), &[]);
     writer.add(&rows(0..3)).await;
-    if python::run(APPEND, &[&at]).is_none() {
+    if run_python(APPEND, &[&at]).is_none() {
         return;
     }
     writer.sink.check(Some(&writer.expected())).await.unwrap();
@@ -82,7 +81,7 @@ async fn we_go_on_after_what_others_append_and_compact() {
     expect_ids(&at, (0..5).chain(1000..1002));
 
     // None of our files is there any more, and all rows are.
-    python::run(MAINTAIN, &[&at]).unwrap();
+    run_python(MAINTAIN, &[&at]).unwrap();
     writer.sink.check(Some(&writer.expected())).await.unwrap();
     writer.add(&rows(5..6)).await;
     expect_ids(&at, (0..6).chain(1000..1002));
@@ -92,12 +91,12 @@ async fn we_go_on_after_what_others_append_and_compact() {
 async fn a_restore_by_others_is_noticed() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path().join("table");
-    let mut writer = Writer::new(at.to_str().unwrap(), &one_column(), &[]);
+    let mut writer = store_writer(at.to_str().unwrap(), &one_column(), &[]);
     for n in 0..3 {
         writer.add(&rows(n..n + 1)).await;
     }
     writer.sink.check(Some(&writer.expected())).await.unwrap();
-    if python::run(RESTORE, &[&at, Path::new("0")]).is_none() {
+    if run_python(RESTORE, &[&at, Path::new("0")]).is_none() {
         return;
     }
     let error = writer.sink.check(Some(&writer.expected())).await.unwrap_err();
@@ -110,7 +109,7 @@ async fn a_restore_by_others_is_noticed() {
 async fn a_table_says_whose_it_is_also_while_it_is_empty() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path().join("table");
-    let new = || Writer::new(at.to_str().unwrap(), &one_column(), &[]);
+    let new = || store_writer(at.to_str().unwrap(), &one_column(), &[]);
     let (mut first, second) = (new(), new());
     second.sink.check(Some(&second.expected())).await.unwrap();
     assert_eq!(second.sink.bound_to(second.store).await.unwrap(), None);
@@ -126,7 +125,7 @@ async fn a_table_says_whose_it_is_also_while_it_is_empty() {
 async fn a_runtime_of_one_thread_commits_too() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path().join("table");
-    let mut writer = Writer::new(at.to_str().unwrap(), &one_column(), &[]);
+    let mut writer = store_writer(at.to_str().unwrap(), &one_column(), &[]);
     for n in 0..12 {
         assert_eq!(writer.add(&rows(n..n + 1)).await.version, n as u64);
     }

@@ -1,4 +1,5 @@
-//! Other readers and writers, in Python.
+//! Other readers and writers of a table, in Python, for tests.
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "what fails is to panic")]
 
 use std::path::Path;
 use std::process::Command;
@@ -7,9 +8,9 @@ use std::process::Command;
 ///
 /// # Panics
 /// When the script fails.
-pub fn run(script: &str, arguments: &[&Path]) -> Option<String> {
+pub fn run_python(script: &str, arguments: &[&Path]) -> Option<String> {
     let Some(python) = std::env::var_os("LAKEMARK_READERS_PYTHON") else {
-        eprintln!("skipped: LAKEMARK_READERS_PYTHON is not set, so deltalake cannot read or write the table");
+        eprintln!("skipped: LAKEMARK_READERS_PYTHON is not set, so no other program reads or writes the table");
         return None;
     };
     // A thread that is still running at the end of the interpreter would end it as a failure.
