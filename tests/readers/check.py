@@ -13,12 +13,15 @@ nothing but visible Parquet files lies under it. Exit code 0: it is; 1: it is no
 - `--partitioned`: `key=value` folders are columns, compared as text. Those of a reference directory always are.
 - A missing or empty DIR is an empty table.
 - `--table delta`: DIR is a Delta table, read through its log; whatever else lies under it is no part of it.
+- `--table iceberg`: DIR is the database of a catalog, whose table `lake.docs` is read.
 
 `--serve` answers requests, one JSON object a line, on stdin and stdout until stdin ends. A request has the options'
 names, and `readers` as a list; only `out` and `reference` are required:
 
     {"out": "…", "reference": "…", "sub": false, "allow_missing": false, "partitioned": false, "readers": ["duckdb"]}
     {"ok": false, "why": "duckdb: 1 row missing: …", "rows": {"duckdb": 99}}
+
+A request `{"iceberg": "DATABASE"}` is answered with the live files of the table and the number of its snapshots.
 
 References are kept in memory by path, size and time of modification: write a reference once, under a name of its own.
 """
@@ -43,6 +46,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset
 import pyarrow.parquet
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
 EXAMPLES = 3
 KEPT_REFERENCES = 16
@@ -303,7 +308,27 @@ def by_duckdb_of_delta(directory, keys):
             yield "all", connection.read_parquet(files, hive_partitioning=False).to_arrow_table()
 
 
-TABLES = {"delta": {"deltalake": by_deltalake, "duckdb": by_duckdb_of_delta}}
+def iceberg_table(database):
+    return SqlCatalog("default", uri=f"sqlite:///{database.root}").load_table("lake.docs")
+
+
+def by_pyiceberg(database, keys):
+    yield "all", iceberg_table(database).scan().to_arrow()
+
+
+def by_duckdb_of_iceberg(database, keys):
+    """DuckDB over the files that the manifests name: what is in them, not only what is said of them."""
+    files = [task.file.file_path.removeprefix("file://") for task in iceberg_table(database).scan().plan_files()]
+    settings = {"enable_external_file_cache": False, "autoinstall_known_extensions": False}
+    with duckdb.connect(config=settings) as connection:
+        if files:
+            yield "all", connection.read_parquet(files, hive_partitioning=False).to_arrow_table()
+
+
+TABLES = {
+    "delta": {"deltalake": by_deltalake, "duckdb": by_duckdb_of_delta},
+    "iceberg": {"pyiceberg": by_pyiceberg, "duckdb": by_duckdb_of_iceberg},
+}
 READERS = {"duckdb": by_duckdb, "polars": by_polars, "pyarrow": by_pyarrow, "pyarrow-dataset": by_pyarrow_dataset}
 
 
@@ -365,11 +390,22 @@ def check(
     return {"ok": not told, "why": "\n".join(told), "rows": rows}
 
 
+def listed(iceberg):
+    """What the table in a catalog consists of; nothing when there is none."""
+    try:
+        table = iceberg_table(Directory(Path(iceberg), [], [], []))
+    except (NoSuchTableError, NoSuchNamespaceError):
+        return {"files": [], "snapshots": 0}
+    files = [task.file for task in table.scan().plan_files()]
+    live = [(file.file_path.removeprefix("file://"), file.file_size_in_bytes) for file in files]
+    return {"files": live, "snapshots": len(table.metadata.snapshots)}
+
+
 def serve(references):
     for line in sys.stdin:
         try:
             request = json.loads(line)
-            answer = check(references, **request)
+            answer = listed(**request) if "iceberg" in request else check(references, **request)
         except Exception as error:  # one bad request must not end the others'
             answer = {"ok": False, "why": f"bad request: {type(error).__name__}: {error}", "rows": {}}
         print(json.dumps(answer), flush=True)

@@ -24,6 +24,7 @@ const TESTED: &[&[&str]] = &[
     &["lakemark-sim"],
     &["lakemark-datafusion", "lakemark-cli", "xtask"],
     &["lakemark-delta"],
+    &["lakemark-iceberg"],
     &["lakemark-model"],
 ];
 
@@ -32,6 +33,7 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
     ("lakemark", &["lakemark-*", "datafusion*", "ballista*", "deltalake*", "iceberg*"]),
     ("lakemark-datafusion", &["lakemark-*"]),
     ("lakemark-delta", &["lakemark-*", "datafusion*", "ballista*", "deltalake*", "iceberg*"]),
+    ("lakemark-iceberg", &["lakemark-*", "datafusion*", "ballista*", "deltalake*", "delta_kernel*", "buoyant_kernel*"]),
     ("lakemark-cli", &[]),
     // The model is written from the protocol, not from the code that it checks.
     ("lakemark-model", &["lakemark*", "datafusion*"]),

@@ -7,13 +7,14 @@ use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use lakemark::{
     BucketSink, DirectorySink, Error, ErrorKind, Lease, ObjectCheckpointStore, OutputSink, ParquetOptions, Result,
-    Root, SourcePolicy, StorageOptions, TaskSizing, Wait,
+    Root, SourcePolicy, TaskSizing, Wait,
 };
 use lakemark_datafusion::{Checkpoints, LakemarkExt, Options, Output, SourceSpec, from_datafusion, read_lookup};
+use lakemark_iceberg::CatalogOptions;
 use parquet::basic::{BrotliLevel, Compression as Codec, GzipLevel, ZstdLevel};
 
 use crate::args::RunArgs;
-use crate::config::{self, JobConfig, Role, SinkKind, SourceConfig};
+use crate::config::{self, JobConfig, Role, SinkConfig, SinkKind, SourceConfig};
 
 /// A job that is ready to be planned.
 pub(crate) struct Job {
@@ -136,14 +137,29 @@ pub(crate) fn output(config: &JobConfig) -> Result<Option<Output>> {
         target_file_size: sink.target_file_size.map(|size| size.0),
         partition_by: sink.partition_by.clone(),
     };
-    let output = Output { sink: self::sink(sink.kind.as_str(), url, &sink.storage_options)?, options: Arc::default() };
+    let output = Output { sink: self::sink(sink.kind.as_str(), url, sink)?, options: Arc::default() };
     Ok(Some(output.with_options(options)))
 }
 
-/// The destination of `kind` at `url`, on a disk or on an object store.
-pub(crate) fn sink(kind: &str, url: &str, options: &StorageOptions) -> Result<Arc<dyn OutputSink>> {
-    if kind == lakemark_delta::KIND {
-        return lakemark_delta::connect(url, options);
+/// The destination of `kind` at `url`, on a disk or on an object store, reached as `config` says.
+pub(crate) fn sink(kind: &str, url: &str, config: &SinkConfig) -> Result<Arc<dyn OutputSink>> {
+    let options = &config.storage_options;
+    match kind {
+        lakemark_delta::KIND => return lakemark_delta::connect(url, options),
+        lakemark_iceberg::KIND => {
+            let settings = config.catalog.to_map();
+            if settings.is_empty() {
+                let example = "{ type = \"sql\", uri = \"sqlite:///path/to/catalog.db\", table = \"namespace.name\" }";
+                return Err(Error::invalid("`sink.catalog` is missing: an Iceberg table is known by its catalog")
+                    .at(url)
+                    .safe("nothing was read or written")
+                    .way("give the job, not only its store")
+                    .way(format!("add catalog = {example} to [sink]")));
+            }
+            let catalog = CatalogOptions::parse(&settings)?;
+            return lakemark_iceberg::connect(url, options, catalog);
+        }
+        _ => {}
     }
     if Root::parse(url)?.is_local() {
         return Ok(Arc::new(DirectorySink::open(kind, url)?));

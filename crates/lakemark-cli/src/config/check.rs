@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lakemark::{Error, ErrorKind, Result, Root};
 
-use super::settings::{JobConfig, Settings, SourceConfig};
+use super::settings::{CatalogConfig, JobConfig, Settings, SourceConfig};
 use super::tree::join;
 use super::values::{OnChange, Role, SinkKind};
 
@@ -57,10 +57,9 @@ impl JobConfig {
         }
         for key in self.sink.changed() {
             match key {
-                "kind" if !matches!(self.sink.kind, SinkKind::None | SinkKind::Delta) => {
-                    add("sink", key, "sinks are parquet, delta and none");
+                "kind" if matches!(self.sink.kind, SinkKind::Csv | SinkKind::Json) => {
+                    add("sink", key, "sinks are parquet, delta, iceberg and none");
                 }
-                "catalog" => add("sink", key, "sinks have no catalog"),
                 _ => {}
             }
         }
@@ -94,6 +93,9 @@ impl JobConfig {
         let sink = self.sink.url.as_deref();
         if !self.sink.storage_options.is_empty() && sink.is_some_and(local) && local(&self.store_url()) {
             idle.push((join("sink", "storage_options"), "the sink and the store are on a local disk"));
+        }
+        if self.sink.kind != SinkKind::Iceberg && self.sink.catalog != CatalogConfig::default() {
+            idle.push((join("sink", "catalog"), "only Iceberg tables are in a catalog"));
         }
         if self.sink.kind == SinkKind::None {
             let keys = self.sink.changed().into_iter().filter(|key| *key != "kind");

@@ -18,7 +18,7 @@ mod tests;
 
 use lakemark::{Error, ErrorKind, Result};
 
-pub(crate) use settings::{JobConfig, SourceConfig};
+pub(crate) use settings::{JobConfig, SinkConfig, SourceConfig};
 pub(crate) use values::{Compression, MaxReplaced, OnChange, OnMoved, Role, SinkKind};
 
 use crate::args::{JobArgs, JobFlags};

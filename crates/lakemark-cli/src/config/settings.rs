@@ -1,5 +1,6 @@
 //! The keys of a job with their types and defaults. A line here is all a new key needs to be read and checked.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
@@ -116,7 +117,12 @@ settings! {
         kind as "type": Option<String> = None,
         uri: Option<String> = None,
         warehouse: Option<String> = None,
+        /// `namespace.name`.
         table: Option<String> = None,
+        /// By which catalogs in one database are told apart.
+        name: Option<String> = None,
+        /// What else the catalog takes, such as `token`.
+        properties: StorageOptions = StorageOptions::default(),
     }
 
     /// `[run]`
@@ -151,6 +157,22 @@ impl Setting for Vec<SourceConfig> {
         let path = |(index, item): (usize, &Item)| element(key, index, item.name());
         let paths: Vec<_> = items.iter().enumerate().map(path).collect();
         items.into_iter().zip(paths).map(|(item, path)| SourceConfig::read(item, &path)).collect()
+    }
+}
+
+impl CatalogConfig {
+    /// The settings by their keys.
+    pub(crate) fn to_map(&self) -> BTreeMap<String, String> {
+        let own = [
+            ("type", &self.kind),
+            ("uri", &self.uri),
+            ("warehouse", &self.warehouse),
+            ("table", &self.table),
+            ("name", &self.name),
+        ];
+        let own = own.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value.clone()?)));
+        let others = self.properties.iter().map(|(key, value)| (key.to_owned(), value.to_owned()));
+        others.chain(own).collect()
     }
 }
 

@@ -429,7 +429,6 @@ fn names(#[case] name: &str, #[case] fits: bool) {
 #[case("transform.map=[\"cat\"]")]
 #[case("transform.fingerprint=v1")]
 #[case("sink.kind=csv")]
-#[case("sink.catalog.type=rest")]
 #[case("run.on_error=set-aside")]
 #[case("run.key_memory=1GiB")]
 #[case("run.commit_every=1m")]
@@ -449,6 +448,16 @@ fn options_of_object_stores_on_a_disk_are_without_effect(#[case] set: &str, #[ca
     let message = message(job(SMALLEST, &local));
     assert!(message.contains("has no effect") && message.contains(why), "{message}");
     job(SMALLEST, &["--set", "store=s3://b/store", "--set", "sink.storage_options.a=b"]).unwrap().check().unwrap();
+}
+
+#[test]
+fn a_catalog_is_of_iceberg_tables() {
+    let set = ["--set", "sink.catalog.type=rest"];
+    let message = message(job(SMALLEST, &set).and_then(|job| job.check().map(|()| job)));
+    assert!(message.contains("only Iceberg tables are in a catalog"), "{message}");
+    let job = job(SMALLEST, &[&set[..], &["--set", "sink.kind=iceberg"]].concat()).unwrap();
+    job.check().unwrap();
+    assert_eq!(job.sink.catalog.to_map(), [("type".to_owned(), "rest".to_owned())].into());
 }
 
 #[test]

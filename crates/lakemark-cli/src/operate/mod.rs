@@ -177,7 +177,7 @@ fn sink_of(config: &JobConfig, manifest: &Manifest) -> Result<Option<Arc<dyn Out
         return Ok(Some(output.sink));
     }
     let Some(binding) = &manifest.sink else { return Ok(None) };
-    let sink = job::sink(&binding.kind, &binding.root.to_string(), &config.sink.storage_options)?;
+    let sink = job::sink(&binding.kind, &binding.root.to_string(), &config.sink)?;
     Ok(Some(sink.partitioned(&binding.partition_by)))
 }
 

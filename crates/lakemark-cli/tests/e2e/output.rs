@@ -20,7 +20,11 @@ impl OutputReader {
     /// The rows under `dir`, which may be missing. Panics at anything there that is not committed output.
     pub(crate) fn read(&mut self, dir: &Path) -> Multiset {
         let mut rows = Multiset::new();
-        let files = if dir.join("_delta_log").exists() { live_in_delta(dir) } else { files_below(dir) };
+        let files = match super::readers::iceberg(dir) {
+            Some(table) => table.files,
+            None if dir.join("_delta_log").exists() => live_in_delta(dir),
+            None => files_below(dir),
+        };
         for (path, size) in files {
             let name = path.file_name().unwrap().to_string_lossy();
             assert!(name.starts_with("lm-") && name.ends_with(".parquet"), "a stray under the sink root: {path:?}");

@@ -1,7 +1,7 @@
 //! DuckDB, Polars and pyarrow, which know nothing of lakemark: `tests/readers/check.py` as a server.
 
 use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{LazyLock, Mutex};
 
@@ -40,6 +40,36 @@ pub(crate) fn regroup(path: &Path) {
     assert!(status.success(), "pyarrow did not write {}", path.display());
 }
 
+/// The name of the database, beside the output, of the catalog that an Iceberg table is in.
+pub(crate) const CATALOG: &str = "catalog.db";
+
+/// What an Iceberg table consists of.
+pub(crate) struct Iceberg {
+    /// Its live files, with their sizes.
+    pub(crate) files: Vec<(PathBuf, u64)>,
+    pub(crate) snapshots: usize,
+}
+
+/// The table in the catalog beside `out`, as pyiceberg sees it; `None`: there is no catalog.
+pub(crate) fn iceberg(out: &Path) -> Option<Iceberg> {
+    let database = out.with_file_name(CATALOG);
+    if !database.exists() {
+        return None;
+    }
+    let answer = ask(&json!({ "iceberg": database }));
+    let file = |file: &Value| (PathBuf::from(file[0].as_str().unwrap()), file[1].as_u64().unwrap());
+    let files = answer["files"].as_array().unwrap_or_else(|| panic!("{answer}")).iter().map(file).collect();
+    Some(Iceberg { files, snapshots: answer["snapshots"].as_u64().unwrap() as usize })
+}
+
+fn ask(request: &Value) -> Value {
+    let mut server = SERVER.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    writeln!(server.stdin, "{request}").unwrap();
+    let mut answer = String::new();
+    server.stdout.read_line(&mut answer).unwrap();
+    serde_json::from_str(&answer).unwrap_or_else(|_| panic!("check.py answered {answer:?}"))
+}
+
 /// What the readers must find.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Wanted {
@@ -57,20 +87,19 @@ pub(crate) enum Wanted {
 pub(crate) fn check(out: &Path, reference: &Path, wanted: Wanted) {
     assert!(std::env::var_os("LAKEMARK_READERS_PYTHON").is_some(), "{UNSET}");
     let (sub, partitioned) = (wanted == Wanted::Part, wanted == Wanted::Partitioned);
-    let is_delta = out.join("_delta_log").exists();
     let mut request = json!({ "out": out, "reference": reference, "sub": sub, "partitioned": partitioned });
-    if is_delta {
+    let database = out.with_file_name(CATALOG);
+    let is_table = if database.exists() {
+        (request["table"], request["out"]) = ("iceberg".into(), database.to_str().into());
+        true
+    } else if out.join("_delta_log").exists() {
         request["table"] = "delta".into();
-    }
-    let answer = {
-        let mut server = SERVER.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        writeln!(server.stdin, "{request}").unwrap();
-        let mut line = String::new();
-        server.stdout.read_line(&mut line).unwrap();
-        line
+        true
+    } else {
+        false
     };
-    let answer: Value = serde_json::from_str(&answer).unwrap_or_else(|_| panic!("check.py answered {answer:?}"));
+    let answer = ask(&request);
     assert_eq!(answer["ok"], true, "readers disagree about {}: {}", out.display(), answer["why"]);
-    let readers = if is_delta { 2 } else { 4 };
+    let readers = if is_table { 2 } else { 4 };
     assert_eq!(answer["rows"].as_object().map(|rows| rows.len()), Some(readers), "not every reader read it: {answer}");
 }

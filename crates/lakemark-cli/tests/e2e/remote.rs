@@ -150,6 +150,72 @@ fn everything_on_an_object_store_is_exact_over_crashes(
     scene.assert_exact_for_all();
 }
 
+/// Reads a table on S3 with its own tools, into a Parquet file; none when there is no table.
+const FETCH: &str = "
+import sys, pyarrow.parquet as pq
+url, endpoint, into, database = sys.argv[1:]
+if database:
+    from pyiceberg.catalog.sql import SqlCatalog
+    from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+    s3 = {'s3.endpoint': endpoint, 's3.access-key-id': 'test', 's3.secret-access-key': 'test', 's3.region': 'us-east-1'}
+    try: rows = SqlCatalog('default', uri='sqlite:///' + database, **s3).load_table('lake.docs').scan().to_arrow()
+    except (NoSuchNamespaceError, NoSuchTableError): sys.exit()
+    columns = [rows[name].cast('string') if name == 'text' else rows[name] for name in rows.column_names]
+    import pyarrow as pa
+    rows = pa.table(dict(zip(rows.column_names, columns)))
+else:
+    import deltalake
+    s3 = {'endpoint': endpoint, 'access_key_id': 'test', 'secret_access_key': 'test', 'region': 'us-east-1', 'allow_http': 'true'}
+    if not deltalake.DeltaTable.is_deltatable(url, storage_options=s3): sys.exit()
+    rows = deltalake.DeltaTable(url, storage_options=s3).to_pyarrow_table()
+pq.write_table(rows, into)
+";
+
+#[rstest]
+fn a_table_on_an_object_store_is_exact_over_crashes(#[values("delta", "iceberg")] kind: &str) {
+    let (url, options) = fresh("LAKEMARK_TEST_S3");
+    let (mut scene, toml) = remote(&url, &options);
+    let out = format!("{url}/out");
+    scene.set("sink.kind", format!("{kind:?}")).set("sink.url", format!("{out:?}")).set("sink.storage_options", toml);
+    let database = if kind == "iceberg" { scene.path("catalog of s3.db") } else { Default::default() };
+    if kind == "iceberg" {
+        let uri = format!("sqlite:{}", database.display());
+        scene.set("sink.catalog", format!("{{ type = \"sql\", uri = {uri:?}, table = \"lake.docs\" }}"));
+    }
+    let fetch = |scene: &Scene| {
+        let _ = std::fs::remove_dir_all(scene.out());
+        std::fs::create_dir_all(scene.out()).unwrap();
+        let python = std::env::var("LAKEMARK_READERS_PYTHON").unwrap();
+        let endpoint = std::env::var("LAKEMARK_TEST_S3").unwrap();
+        let into = scene.out().join("lm-fetched.parquet");
+        let mut command = std::process::Command::new(python);
+        command.args(["-c", FETCH, &out, &endpoint]).args([&into, &database]);
+        assert!(command.status().unwrap().success());
+    };
+    scene.run(&["--max-tasks", "3"]).expect(3, "partial");
+    for (step, nth) in [
+        ("run.output", 1),
+        ("seal.after", 2),
+        ("intent.after_manifest", 1),
+        ("table.before", 1),
+        ("table.after", 1),
+        ("done.before_manifest", 1),
+    ] {
+        let ended = scene.start(&[], &[("LAKEMARK_KILL_AT", &format!("{step}:{nth}"))]).wait();
+        assert!(ended.was_killed() || ended.code() == 0, "{step}: {}", ended.stderr);
+        fetch(&scene);
+        scene.assert_part();
+    }
+    let last = scene.run(&[]);
+    assert!(matches!(last.outcome(), "done" | "nothing"), "{last}");
+    fetch(&scene);
+    scene.assert_exact();
+    let idle = scene.run(&[]).nothing();
+    let requests = ["list", "get"].map(|kind| idle.count(&format!("requests/store/{kind}")));
+    assert!(requests.iter().sum::<u64>() <= 10, "{requests:?}");
+    assert!(!scene.path("out.lakemark").exists(), "nothing is on the disk");
+}
+
 #[test]
 fn credentials_are_never_shown_nor_stored() {
     let (url, mut options) = fresh("LAKEMARK_TEST_S3");

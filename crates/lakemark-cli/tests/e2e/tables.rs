@@ -1,4 +1,4 @@
-//! A Delta table as destination, by whole processes: killed and stopped at every point, read by who knows nothing of lakemark.
+//! A table as destination, by whole processes: killed and stopped at every point, read by who knows nothing of lakemark.
 
 use std::fs;
 
@@ -10,11 +10,46 @@ use serde_json::Value;
 use super::process::{Ended, Running};
 use super::scene::Scene;
 
-fn delta() -> Scene {
-    let mut scene = Scene::small();
-    scene.set("sink.kind", "\"delta\"");
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Kind {
+    Delta,
+    Iceberg,
+}
+use Kind::{Delta, Iceberg};
+
+fn into_table(mut scene: Scene, kind: Kind) -> Scene {
+    match kind {
+        Delta => scene.set("sink.kind", "\"delta\""),
+        Iceberg => {
+            let catalog = catalog(&scene);
+            scene.set("sink.kind", "\"iceberg\"").set("sink.catalog", catalog)
+        }
+    };
     scene
 }
+
+/// The settings of the catalog beside the output of a scene.
+fn catalog(scene: &Scene) -> String {
+    let database = scene.out().with_file_name(super::readers::CATALOG);
+    format!("{{ type = \"sql\", uri = \"sqlite:{}\", table = \"lake.docs\" }}", database.display())
+}
+
+fn scene(kind: Kind) -> Scene {
+    into_table(Scene::small(), kind)
+}
+
+fn delta() -> Scene {
+    scene(Delta)
+}
+
+const ROLL_BACK: &str = "
+import sys
+from pyiceberg.catalog.sql import SqlCatalog
+table = SqlCatalog('default', uri='sqlite:///' + sys.argv[1]).load_table('lake.docs')
+first = min(table.metadata.snapshots, key=lambda snapshot: snapshot.sequence_number)
+with table.manage_snapshots() as manage:
+    manage.rollback_to_snapshot(first.snapshot_id)
+";
 
 fn steps() -> impl Iterator<Item = &'static str> {
     // Renames are of directories.
@@ -25,24 +60,28 @@ fn ended(scene: &Scene, verb: &str, args: &[&str]) -> Ended {
     Running::start(&mut scene.command(verb, args)).wait()
 }
 
-fn log_entries(scene: &Scene) -> usize {
+/// How many versions the table has, by its log or its catalog.
+fn versions(scene: &Scene) -> usize {
+    if let Some(table) = super::readers::iceberg(&scene.out()) {
+        return table.snapshots;
+    }
     super::output::files_below(&scene.out().join("_delta_log"))
         .iter()
         .filter(|(path, _)| path.extension() == Some("json".as_ref()))
         .count()
 }
 
-#[test]
-fn a_table_is_made_grows_and_is_left_alone_when_there_is_nothing_to_do() {
-    let mut scene = delta();
+#[rstest]
+fn a_table_is_made_grows_and_is_left_alone_when_there_is_nothing_to_do(#[values(Delta, Iceberg)] kind: Kind) {
+    let mut scene = scene(kind);
     scene.run(&[]).done();
     scene.assert_exact_for_all();
-    assert_eq!(log_entries(&scene), 1, "the first commit makes the table");
+    assert_eq!(versions(&scene), 1, "the first commit makes the table");
     scene.run(&[]).nothing();
     scene.lake.put_singles("later/f", 3, 20);
     scene.run(&[]).done();
     scene.assert_exact_for_all();
-    assert_eq!(log_entries(&scene), 2);
+    assert_eq!(versions(&scene), 2);
     assert_eq!(scene.look("verify")["destination"], "as the store says");
     assert_eq!(scene.look("verify")["sound"], true);
     let status = scene.look("status");
@@ -50,27 +89,27 @@ fn a_table_is_made_grows_and_is_left_alone_when_there_is_nothing_to_do() {
 }
 
 /// R52, R58, R59: whatever is lost, the table is exact after the next run.
-#[test]
-fn a_crash_at_any_point_of_a_commit_changes_nothing() {
+#[rstest]
+fn a_crash_at_any_point_of_a_commit_changes_nothing(#[values(Delta, Iceberg)] kind: Kind) {
     for step in steps() {
-        let scene = delta();
+        let scene = scene(kind);
         println!("killed at {step}");
         scene.crash_at(step, 1);
-        if scene.out().join("_delta_log").exists() {
+        if versions(&scene) > 0 {
             scene.assert_part();
         }
         let ran = scene.run(&[]);
         assert!(matches!(ran.outcome(), "done" | "nothing"), "{step}: {ran}");
         scene.assert_exact_for_all();
-        assert_eq!(log_entries(&scene), 1, "{step}: one commit");
+        assert_eq!(versions(&scene), 1, "{step}: one commit");
         scene.run(&[]).nothing();
     }
 }
 
-#[test]
-fn a_zombie_that_goes_on_at_any_point_doubles_nothing() {
+#[rstest]
+fn a_zombie_that_goes_on_at_any_point_doubles_nothing(#[values(Delta, Iceberg)] kind: Kind) {
     for step in steps() {
-        let scene = delta();
+        let scene = scene(kind);
         println!("stopped at {step}");
         let mut zombie = scene.start(&[], &[("LAKEMARK_STOP_AT", step)]);
         assert!(zombie.until_stopped(), "it ended before {step}");
@@ -88,8 +127,8 @@ fn a_zombie_that_goes_on_at_any_point_doubles_nothing() {
 #[rstest]
 #[case::gone(None)]
 #[case::cut(Some("cut"))]
-fn staged_files_that_are_lost_are_made_again(#[case] text: Option<&str>) {
-    let scene = delta();
+fn staged_files_that_are_lost_are_made_again(#[case] text: Option<&str>, #[values(Delta, Iceberg)] kind: Kind) {
+    let scene = scene(kind);
     scene.crash_at("table.before", 1);
     let staged = super::output::files_below(&scene.out());
     assert!(staged.len() > 3, "files wait under the table: {staged:?}");
@@ -130,15 +169,19 @@ fn a_table_that_is_not_the_one_is_refused_with_the_ways_on() {
 }
 
 /// A table with rows of others: only by a person's word, and then both are there.
-#[test]
-fn a_table_of_others_is_taken_only_by_a_persons_word() {
-    let first = delta();
+#[rstest]
+fn a_table_of_others_is_taken_only_by_a_persons_word(#[values(Delta, Iceberg)] kind: Kind) {
+    let first = scene(kind);
     first.run(&[]).done();
     let mut second = Scene::new();
     second.lake.put_singles("other/f", 2, 10);
     let out = format!("{:?}", first.out());
     let store = format!("{:?}", second.path("store"));
-    second.set("sink.kind", "\"delta\"").set("sink.url", out).set("store", store);
+    let mut second = into_table(second, kind);
+    second.set("sink.url", out).set("store", store);
+    if kind == Iceberg {
+        second.set("sink.catalog", catalog(&first));
+    }
     second.run(&[]).error(5, "Refused", &["belongs to store", "lakemark accept --table"]);
     let told = ended(&second, "accept", &["--table", "--yes"]);
     assert_eq!((told.code(), &told.json()["done"]), (0, &true.into()), "{}", told.stderr);
@@ -151,14 +194,14 @@ fn a_table_of_others_is_taken_only_by_a_persons_word() {
 }
 
 /// Long runs show what they have.
-#[test]
-fn a_run_commits_while_it_works() {
-    let mut scene = delta();
+#[rstest]
+fn a_run_commits_while_it_works(#[values(Delta, Iceberg)] kind: Kind) {
+    let mut scene = scene(kind);
     let slow =
         format!("{} AND length(encode(sha512(repeat(coalesce(text, 'x'), 200000)), 'hex')) > 0", super::lake::SQL);
     scene.set("transform.sql", format!("{slow:?}")).set("run.commit_every", "\"20ms\"").set("run.concurrency", "1");
     let ran = scene.run(&[]).done();
-    assert!(log_entries(&scene) > 1, "{ran}");
+    assert!(versions(&scene) > 1, "{ran}");
     scene.assert_exact_for_all();
     scene.run(&[]).nothing();
 }
@@ -181,14 +224,14 @@ fn answers_that_are_not_clear_are_refused() {
 }
 
 /// What waits from an earlier query is looked at before it is committed: a table takes columns of one type.
-#[test]
-fn files_of_another_query_are_not_committed_into_a_table_that_they_do_not_fit() {
-    let mut scene = delta();
+#[rstest]
+fn files_of_another_query_are_not_committed_into_a_table_that_they_do_not_fit(#[values(Delta, Iceberg)] kind: Kind) {
+    let mut scene = scene(kind);
     scene.crash_at("intent.before_object", 1);
     scene.set("transform.sql", "\"SELECT id, upper(text) AS text, CAST(n * 2 AS VARCHAR) AS n2 FROM docs\"");
     scene.lake.put_singles("later/f", 1, 20);
     scene.run(&[]).error(5, "Refused", &["`n2`", "lakemark forget JOB --epoch 1"]);
-    assert!(!scene.out().join("_delta_log").exists(), "nothing was decided");
+    assert_eq!(versions(&scene), 0, "nothing was decided");
     let told = ended(&scene, "forget", &["--epoch", "1", "--yes"]);
     assert_eq!(told.code(), 0, "{}", told.stderr);
     scene.run(&[]).done();
@@ -197,9 +240,9 @@ fn files_of_another_query_are_not_committed_into_a_table_that_they_do_not_fit() 
 }
 
 /// A file that waits and has its size, but not its bytes: it is named, and its work can be asked for again.
-#[test]
-fn a_waiting_file_with_a_damaged_footer_is_named_and_made_again() {
-    let scene = delta();
+#[rstest]
+fn a_waiting_file_with_a_damaged_footer_is_named_and_made_again(#[values(Delta, Iceberg)] kind: Kind) {
+    let scene = scene(kind);
     scene.crash_at("intent.before_object", 1);
     let (path, size) = super::output::files_below(&scene.out()).swap_remove(0);
     fs::write(&path, vec![0; size as usize]).unwrap();
@@ -214,8 +257,12 @@ fn a_waiting_file_with_a_damaged_footer_is_named_and_made_again() {
 #[rstest]
 #[case::before_the_commit("run.written", false)]
 #[case::landed("table.after", true)]
-fn a_table_that_was_taken_back_under_a_run_is_refused(#[case] step: &str, #[case] landed: bool) {
-    let mut scene = delta();
+fn a_table_that_was_taken_back_under_a_run_is_refused(
+    #[case] step: &str,
+    #[case] landed: bool,
+    #[values(Delta, Iceberg)] kind: Kind,
+) {
+    let mut scene = scene(kind);
     scene.run(&[]).done();
     scene.lake.put_singles("later/f", 2, 20);
     scene.run(&[]).done();
@@ -223,14 +270,18 @@ fn a_table_that_was_taken_back_under_a_run_is_refused(#[case] step: &str, #[case
     let mut running = scene.start(&[], &[("LAKEMARK_STOP_AT", step)]);
     assert!(running.until_stopped());
     let python = std::env::var("LAKEMARK_READERS_PYTHON").unwrap();
-    let restore = "import sys, deltalake; deltalake.DeltaTable(sys.argv[1]).restore(0)";
-    assert!(std::process::Command::new(python).args(["-c", restore]).arg(scene.out()).status().unwrap().success());
+    let (script, table) = match kind {
+        Delta => ("import sys, deltalake; deltalake.DeltaTable(sys.argv[1]).restore(0)", scene.out()),
+        Iceberg => (ROLL_BACK, scene.out().with_file_name(super::readers::CATALOG)),
+    };
+    assert!(std::process::Command::new(python).args(["-c", script]).arg(table).status().unwrap().success());
+    let said = if kind == Delta { "restored" } else { "back" };
     running.signal(Signal::CONT);
     let ended_run = Scene::ran(&running.wait());
     if !landed {
-        ended_run.error(5, "Refused", &["restored", "lakemark accept --table", "lakemark reopen --table"]);
+        ended_run.error(5, "Refused", &[said, "lakemark accept --table", "lakemark reopen --table"]);
     }
-    scene.run(&[]).error(5, "Refused", &["restored", "lakemark reopen --table"]);
+    scene.run(&[]).error(5, "Refused", &[said, "lakemark reopen --table"]);
     let told = ended(&scene, "reopen", &["--table", "--yes"]);
     assert_eq!(told.code(), 0, "{}", told.stderr);
     scene.run(&[]).done();

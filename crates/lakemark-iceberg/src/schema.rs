@@ -1,0 +1,271 @@
+//! Arrow columns as Iceberg columns, which are known by their ids.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow_schema::{DataType, Field, FieldRef, Fields, Schema as ArrowSchema, TimeUnit};
+use iceberg::spec::{
+    ListType, MapType, NestedField, NestedFieldRef, PrimitiveType, Schema, StructType, Transform, Type,
+    UnboundPartitionSpec,
+};
+use lakemark::{Error, Result, StoredTypes, plain_scalar};
+use parquet::arrow::PARQUET_FIELD_ID_META_KEY;
+
+/// Iceberg's types.
+pub(crate) struct IcebergTypes;
+
+impl StoredTypes for IcebergTypes {
+    fn table(&self) -> &'static str {
+        "an Iceberg table"
+    }
+
+    fn scalar(&self, from: &DataType) -> Option<DataType> {
+        match from {
+            DataType::Time32(_) | DataType::Time64(_) => Some(DataType::Time64(TimeUnit::Microsecond)),
+            _ => plain_scalar(from),
+        }
+    }
+}
+
+/// Whether a partition value of this type has a text from which it can be told again. Times with a zone have one, but the
+/// crate panics over those before 1970 (0.10.1, `microseconds_to_datetimetz`).
+pub(crate) fn can_partition(of: &DataType) -> bool {
+    matches!(
+        of,
+        DataType::Boolean
+            | DataType::Int32
+            | DataType::Int64
+            | DataType::Utf8
+            | DataType::Date32
+            | DataType::Timestamp(_, None)
+            | DataType::Decimal128(..)
+    )
+}
+
+fn type_of(of: &DataType) -> Option<Type> {
+    Some(Type::Primitive(match of {
+        DataType::Boolean => PrimitiveType::Boolean,
+        DataType::Int32 => PrimitiveType::Int,
+        DataType::Int64 => PrimitiveType::Long,
+        DataType::Float32 => PrimitiveType::Float,
+        DataType::Float64 => PrimitiveType::Double,
+        DataType::Date32 => PrimitiveType::Date,
+        DataType::Time64(TimeUnit::Microsecond) => PrimitiveType::Time,
+        DataType::Timestamp(TimeUnit::Microsecond, None) => PrimitiveType::Timestamp,
+        DataType::Timestamp(TimeUnit::Microsecond, Some(_)) => PrimitiveType::Timestamptz,
+        DataType::Utf8 => PrimitiveType::String,
+        DataType::Binary => PrimitiveType::Binary,
+        DataType::FixedSizeBinary(length) => PrimitiveType::Fixed(u64::try_from(*length).ok()?),
+        DataType::Decimal128(precision, scale) => {
+            PrimitiveType::Decimal { precision: u32::from(*precision), scale: u32::try_from(*scale).ok()? }
+        }
+        DataType::List(element) => {
+            let element = NestedField::list_element(id_of(element), type_of(element.data_type())?, false);
+            return Some(Type::List(ListType::new(Arc::new(element))));
+        }
+        DataType::Map(entries, _) => {
+            let DataType::Struct(pair) = entries.data_type() else { return None };
+            let [key, value] = &pair[..] else { return None };
+            let key_field = NestedField::map_key_element(id_of(key), type_of(key.data_type())?);
+            let value_field = NestedField::map_value_element(id_of(value), type_of(value.data_type())?, false);
+            return Some(Type::Map(MapType::new(Arc::new(key_field), Arc::new(value_field))));
+        }
+        DataType::Struct(fields) => return Some(Type::Struct(StructType::new(columns_of(fields)?))),
+        _ => return None,
+    }))
+}
+
+/// Iceberg's columns of stored ones; `None` when one is of no type of Iceberg's.
+fn columns_of(fields: &Fields) -> Option<Vec<NestedFieldRef>> {
+    let column = |field: &FieldRef| {
+        Some(Arc::new(NestedField::optional(id_of(field), field.name(), type_of(field.data_type())?)))
+    };
+    fields.iter().map(column).collect()
+}
+
+/// The id of a column or field; 0 for one that has none yet.
+pub(crate) fn id_of(field: &Field) -> i32 {
+    field.metadata().get(PARQUET_FIELD_ID_META_KEY).and_then(|id| id.parse().ok()).unwrap_or_default()
+}
+
+/// The schema of a new table of stored columns: its ids are those that the table gets.
+///
+/// # Errors
+/// [`Invalid`](lakemark::ErrorKind::Invalid) for columns that no table can have.
+pub(crate) fn new_schema(rows: &ArrowSchema) -> Result<Schema> {
+    let impossible =
+        || Error::invalid("the output cannot be the columns of an Iceberg table").safe("nothing was written");
+    let numbered = number(rows.fields(), &mut 0);
+    let columns = columns_of(&numbered).ok_or_else(impossible)?;
+    Schema::builder().with_fields(columns).build().map_err(|e| impossible().caused_by(e))
+}
+
+/// `fields` with ids from `last` on: all of one level before those within them, as Iceberg numbers new columns.
+fn number(fields: &Fields, last: &mut i32) -> Fields {
+    let mut next = || {
+        *last += 1;
+        *last
+    };
+    let ids: Vec<i32> = fields.iter().map(|_| next()).collect();
+    let numbered = fields.iter().zip(ids).map(|(field, id)| {
+        let within = match field.data_type() {
+            DataType::List(element) => DataType::List(Arc::clone(&number(&vec![Arc::clone(element)].into(), last)[0])),
+            DataType::Struct(fields) => DataType::Struct(number(fields, last)),
+            DataType::Map(entries, sorted) => match entries.data_type() {
+                DataType::Struct(pair) => {
+                    let pair = DataType::Struct(number(pair, last));
+                    DataType::Map(Arc::new(entries.as_ref().clone().with_data_type(pair)), *sorted)
+                }
+                other => other.clone(),
+            },
+            other => other.clone(),
+        };
+        with_id(field, within, id)
+    });
+    numbered.collect()
+}
+
+fn with_id(field: &Field, of: DataType, id: i32) -> FieldRef {
+    let metadata = HashMap::from([(PARQUET_FIELD_ID_META_KEY.to_owned(), id.to_string())]);
+    Arc::new(field.clone().with_data_type(of).with_metadata(metadata))
+}
+
+/// Stored columns with the ids that `table` knows them by. One that the table does not have, or not of that type, has none.
+pub(crate) fn with_ids(rows: &ArrowSchema, table: &Schema) -> ArrowSchema {
+    ArrowSchema::new(fields_with_ids(rows.fields(), table.as_struct().fields()))
+}
+
+fn fields_with_ids(fields: &Fields, known: &[NestedFieldRef]) -> Fields {
+    let named = |field: &FieldRef| match known.iter().find(|column| column.name == *field.name()) {
+        Some(column) => field_with_ids(field, column),
+        None => Arc::clone(field),
+    };
+    fields.iter().map(named).collect()
+}
+
+fn field_with_ids(field: &FieldRef, column: &NestedField) -> FieldRef {
+    let of = match (field.data_type(), &*column.field_type) {
+        (DataType::List(element), Type::List(list)) => DataType::List(field_with_ids(element, &list.element_field)),
+        (DataType::Struct(fields), Type::Struct(known)) => DataType::Struct(fields_with_ids(fields, known.fields())),
+        (DataType::Map(entries, sorted), Type::Map(map)) => match entries.data_type() {
+            DataType::Struct(pair) if pair.len() == 2 => {
+                let (key, value) =
+                    (field_with_ids(&pair[0], &map.key_field), field_with_ids(&pair[1], &map.value_field));
+                let pair = DataType::Struct(vec![key, value].into());
+                DataType::Map(Arc::new(entries.as_ref().clone().with_data_type(pair)), *sorted)
+            }
+            other => other.clone(),
+        },
+        (other, _) => other.clone(),
+    };
+    with_id(field, of, column.id)
+}
+
+/// A schema without what columns are known by.
+pub(crate) fn without_ids(schema: &ArrowSchema) -> ArrowSchema {
+    fn bare(fields: &Fields) -> Fields {
+        fields.iter().map(field).collect()
+    }
+    fn field(field_with: &FieldRef) -> FieldRef {
+        let of = match field_with.data_type() {
+            DataType::List(element) => DataType::List(field(element)),
+            DataType::Struct(fields) => DataType::Struct(bare(fields)),
+            DataType::Map(entries, sorted) => DataType::Map(field(entries), *sorted),
+            other => other.clone(),
+        };
+        Arc::new(Field::new(field_with.name(), of, field_with.is_nullable()))
+    }
+    ArrowSchema::new(bare(schema.fields()))
+}
+
+/// The partition spec of a new table: the values of `columns` as they are.
+///
+/// # Errors
+/// [`Invalid`](lakemark::ErrorKind::Invalid) for a column that is not in `schema`.
+pub(crate) fn identity_spec(schema: &Schema, columns: &[String]) -> Result<UnboundPartitionSpec> {
+    let mut spec = UnboundPartitionSpec::builder();
+    for column in columns {
+        let impossible = || Error::invalid(format!("an Iceberg table cannot be partitioned by `{column}`"));
+        let id = schema.field_id_by_name(column).ok_or_else(impossible)?;
+        spec =
+            spec.add_partition_field(id, column.clone(), Transform::Identity).map_err(|e| impossible().caused_by(e))?;
+    }
+    Ok(spec.build())
+}
+
+/// Checks that files of the columns `rows` can be appended to a table of `table`. `partition_by` are columns that need not be
+/// in the files.
+///
+/// # Errors
+/// [`Refused`](lakemark::ErrorKind::Refused), naming the column.
+pub(crate) fn check_appendable(rows: &ArrowSchema, table: &Schema, partition_by: &[String]) -> Result<()> {
+    let refuse = |what: String| {
+        Error::refused(what).safe("nothing was written to the table").way("change the query so that it fits the table")
+    };
+    let known = table.as_struct().fields();
+    for field in rows.fields() {
+        let name = field.name();
+        let Some(column) = known.iter().find(|column| column.name == *name) else {
+            let names: Vec<_> = known.iter().map(|column| format!("`{}`", column.name)).collect();
+            return Err(refuse(format!("the table has no column `{name}`; it has {}", names.join(", ")))
+                .way("or add the column to the table first (ALTER TABLE ... ADD COLUMN)"));
+        };
+        let ours = type_of(field.data_type()).filter(|ours| is_same(ours, &column.field_type, false));
+        let Some(ours) = ours else {
+            return Err(refuse(format!(
+                "column `{name}` is {} in the query and {} in the table",
+                type_of(field.data_type()).map_or_else(|| field.data_type().to_string(), |of| shown(&of)),
+                shown(&column.field_type)
+            ))
+            .way(format!("cast it in the query, for example CAST({name} AS ...)")));
+        };
+        if id_of(field) != column.id || !is_same(&ours, &column.field_type, true) {
+            return Err(refuse(format!(
+                "column `{name}` has another id in the table ({}) than in the files ({}): the column, or the table, was \
+                 made anew",
+                column.id,
+                id_of(field)
+            ))
+            .way("run again: new files are written by the ids that the table has now"));
+        }
+        if column.required {
+            return Err(refuse(format!(
+                "column `{name}` of the table is required, which is not checked in this version"
+            ))
+            .way("make it optional in the table (ALTER TABLE ... ALTER COLUMN ... DROP NOT NULL)"));
+        }
+    }
+    let lacking = known.iter().find(|column| {
+        column.required && rows.field_with_name(&column.name).is_err() && !partition_by.contains(&column.name)
+    });
+    match lacking {
+        None => Ok(()),
+        Some(column) => {
+            Err(refuse(format!("the query lacks column `{}`, which is required in the table", column.name)))
+        }
+    }
+}
+
+fn shown(of: &Type) -> String {
+    match of {
+        Type::Primitive(of) => of.to_string(),
+        other => serde_json::to_string(other).unwrap_or_else(|_| other.to_string()),
+    }
+}
+
+/// Whether two types hold the same values and, if asked, by the same ids; what is required within them is not compared.
+fn is_same(a: &Type, b: &Type, by_id: bool) -> bool {
+    let field = |a: &NestedFieldRef, b: &NestedFieldRef| {
+        (!by_id || a.id == b.id) && a.name == b.name && is_same(&a.field_type, &b.field_type, by_id)
+    };
+    match (a, b) {
+        (Type::Primitive(a), Type::Primitive(b)) => a == b,
+        (Type::List(a), Type::List(b)) => field(&a.element_field, &b.element_field),
+        (Type::Map(a), Type::Map(b)) => field(&a.key_field, &b.key_field) && field(&a.value_field, &b.value_field),
+        (Type::Struct(a), Type::Struct(b)) => {
+            let (a, b) = (a.fields(), b.fields());
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| field(a, b))
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,82 @@
+//! The contract of every table format, by catalog and by storage.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use futures::executor::block_on;
+use iceberg::memory::MemoryCatalogBuilder;
+use iceberg::{CatalogBuilder, TableIdent};
+use lakemark::{DataFiles, StorageOptions, TableContract, check_table_contract};
+use lakemark_iceberg::IcebergTable;
+
+use crate::rest::Rest;
+use crate::subject::{Subject, one_column, options, write_three_rows};
+
+async fn check(fresh: impl Fn(u32) -> (Subject, DataFiles) + 'static) {
+    let count = AtomicU32::new(0);
+    check_table_contract(&TableContract {
+        fresh: Box::new(move || fresh(count.fetch_add(1, Ordering::Relaxed))),
+        schema: one_column(),
+        write: write_three_rows,
+        // The property survives the snapshots.
+        keeps_markers: true,
+    })
+    .await;
+}
+
+fn none() -> StorageOptions {
+    StorageOptions::default()
+}
+
+/// A table in a new folder below `folder` that no URL can spell as it is, in a database of its own.
+pub fn on_disk(folder: &Path, n: u32) -> (Subject, DataFiles) {
+    let path = folder.join(format!("ta ble%20é#[{n}]"));
+    let url = path.to_str().unwrap();
+    let database = folder.join(format!("cata log {n}.db"));
+    let catalog = options("sql", &format!("sqlite:{}", database.display()));
+    let table = IcebergTable::connect(url, &none(), catalog).unwrap();
+    let location = format!("file://{url}");
+    let subject = Subject::in_database(table, url, &location, &database);
+    let subject = tokio::task::block_in_place(|| block_on(subject));
+    (subject, lakemark_iceberg::data_files(url, &none()).unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_table_on_a_disk_in_a_database_keeps_the_contract() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_owned();
+    check(move |n| on_disk(&path, n)).await;
+}
+
+/// A table in a bucket, on a server of its own.
+pub fn on_server(url: &str, location: &str) -> (Subject, DataFiles) {
+    let rest = Rest::start();
+    let table = IcebergTable::connect(url, &none(), options("rest", &rest.uri)).unwrap();
+    let subject = Subject::on_server(table, url, location, rest);
+    let subject = tokio::task::block_in_place(|| block_on(subject));
+    (subject, lakemark_iceberg::data_files(url, &none()).unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_table_in_a_bucket_on_a_server_keeps_the_contract() {
+    check(|n| on_server(&format!("memory://rest/pre%20fix%2520é/{n}"), &format!("memory://rest/pre fix%20é/{n}")))
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_table_in_a_bucket_in_a_catalog_in_memory_keeps_the_contract() {
+    check(|n| {
+        let url = format!("memory://catalog/{n}");
+        let storage = lakemark_iceberg::storage(&url, &none()).unwrap();
+        let catalog = MemoryCatalogBuilder::default().with_storage_factory(storage);
+        let warehouse = [("warehouse".to_owned(), url.clone())].into();
+        let catalog = tokio::task::block_in_place(|| block_on(catalog.load("memory", warehouse))).unwrap();
+        let catalog = Arc::new(catalog);
+        let table = TableIdent::from_strs(["lake", "docs"]).unwrap();
+        let table = IcebergTable::in_catalog(&url, &none(), Arc::clone(&catalog) as _, table).unwrap();
+        let files = lakemark_iceberg::data_files(&url, &none()).unwrap();
+        (Subject::in_catalog(table, catalog, &url), files)
+    })
+    .await;
+}
