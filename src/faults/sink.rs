@@ -45,6 +45,10 @@ impl<C: Commits> Sink for CommitsBy<'_, C> {
         self.0.keeps_files()
     }
 
+    fn replaces_files(&self) -> bool {
+        self.0.replaces_files()
+    }
+
     async fn bind_again(&self, store: StoreId) -> Result<()> {
         self.0.bind_again(store).await
     }
@@ -73,8 +77,13 @@ impl<C: Commits> Sink for CommitsBy<'_, C> {
         self.0.table(store).await
     }
 
-    async fn base(&self, expected: &Expected, waiting: &[OutputFile]) -> Result<Option<TableState>> {
-        self.0.base(expected, waiting).await
+    async fn base(
+        &self,
+        expected: &Expected,
+        waiting: &[OutputFile],
+        leaving: &[OutputFile],
+    ) -> Result<Option<TableState>> {
+        self.0.base(expected, waiting, leaving).await
     }
 
     async fn give_up(&self, intent: &Intent<'_>) -> Result<Option<TableState>> {

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::coverage::Coverage;
 use crate::error::Result;
-use crate::plan::{MaxReplaced, OnChange, OnMoved, PlannedFile, SourcePlan, SourcePolicy, plan_source};
+use crate::plan::{MaxReplaced, OnChange, OnDelete, OnMoved, PlannedFile, SourcePlan, SourcePolicy, plan_source};
 use crate::run::{Change, Run};
 use crate::source::{FileRead, Lake, Listing, Unusable};
 use crate::store::transition::Transition;
@@ -53,6 +53,7 @@ pub async fn bless_plan(
     let policy = SourcePolicy {
         on_change: OnChange::Reprocess,
         on_moved: OnMoved::Accept,
+        on_delete: OnDelete::Keep,
         max_replaced: MaxReplaced::Files(u64::MAX),
         verify: false,
     };

@@ -171,7 +171,7 @@ impl Found {
             }
             if row.decision == Decision::Blessed {
                 // Its rows are where an earlier forgetting left them.
-                for kept_id in kept_of(live, source, &version.file.path) {
+                for kept_id in live.kept_of(source, &version.file.path) {
                     if self.retract {
                         self.withdrawn.insert(kept_id);
                         continue;
@@ -257,13 +257,6 @@ impl Found {
     }
 }
 
-/// Committed checkpoints that keep rows of some version of `path`, which was forgotten.
-fn kept_of(live: &Live, source: &str, path: &str) -> BTreeSet<CheckpointId> {
-    let of = live.kept_rows().filter(|(of, forgotten)| *of == source && &*forgotten.file.path == path);
-    let is_committed = |id: &CheckpointId| live.checkpoint(*id).is_some_and(|row| row.commit.is_some());
-    of.flat_map(|(_, forgotten)| forgotten.kept.iter().copied()).filter(is_committed).collect()
-}
-
 /// Blessed versions of paths with rows in the output of `gone` that were forgotten before: without that output they are
 /// not done, whatever the blessing says. Of any version: a blessing may have taken the path under another token, which
 /// cannot be told from one of other content.
@@ -290,7 +283,7 @@ pub(super) fn with_blessed_over(
     loop {
         let blessed = blessed_over(live, &gone);
         let before = gone.len();
-        gone.extend(blessed.iter().flat_map(|(source, file)| kept_of(live, source, &file.path)));
+        gone.extend(blessed.iter().flat_map(|(source, file)| live.kept_of(source, &file.path)));
         if gone.len() == before {
             return (gone, blessed);
         }

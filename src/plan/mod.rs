@@ -5,11 +5,14 @@ mod policy;
 mod prune;
 mod scan_part;
 mod source_plan;
+mod superseded;
 mod tasks;
 
 pub use atom_filter::AtomFilter;
-pub use policy::{MaxReplaced, OnChange, OnMoved, SourcePolicy};
+pub use policy::{MaxReplaced, OnChange, OnDelete, OnMoved, SourcePolicy};
 pub use prune::{PruneCounts, ScanTask, SchedulerHook};
 pub use scan_part::{OtherFormat, ScanPart};
 pub use source_plan::{PlannedFile, Reason, SourcePlan, SourceReport, plan_source};
+pub(crate) use superseded::Leaving;
+pub use superseded::Superseded;
 pub use tasks::{FormedTasks, Task, TaskPart, TaskSizing, form_tasks};

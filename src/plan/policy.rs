@@ -6,6 +6,8 @@ pub enum OnChange {
     /// Do the new version; the old version's rows stay in the output.
     #[default]
     Reprocess,
+    /// Do the new version; when it is complete, its output enters and the old version's leaves in one commit.
+    Replace,
     /// Leave it, and say so. A partly done file is refused as stranded: its rest could never be done.
     Ignore,
     /// Refuse the run.
@@ -24,7 +26,17 @@ pub enum OnMoved {
     Reprocess,
 }
 
-/// How many replaced files a run may redo.
+/// A known path that is not listed any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnDelete {
+    /// Its output stays.
+    #[default]
+    Keep,
+    /// Its output leaves with the next commit.
+    Retract,
+}
+
+/// How many replaced files a run may redo, and how many of deleted ones it may retract.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum MaxReplaced {
     /// This share of the known files, in percent; counts from 10 files on.
@@ -56,10 +68,19 @@ pub struct SourcePolicy {
     pub on_change: OnChange,
     /// Same content, other token.
     pub on_moved: OnMoved,
+    /// A file that is gone.
+    pub on_delete: OnDelete,
     /// How much may be redone.
     pub max_replaced: MaxReplaced,
     /// Also compare the footers of finished files: a rewrite that kept size and token is found and redone.
     pub verify: bool,
+}
+
+impl SourcePolicy {
+    /// Whether each file needs output files of its own, since they may have to leave without others.
+    pub fn keeps_apart(&self) -> bool {
+        self.on_change == OnChange::Replace || self.on_delete == OnDelete::Retract
+    }
 }
 
 #[cfg(test)]

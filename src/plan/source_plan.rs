@@ -5,7 +5,8 @@ use std::sync::Arc;
 use futures::{StreamExt, TryStreamExt};
 use serde::{Deserialize, Serialize};
 
-use super::policy::{OnChange, OnMoved, SourcePolicy};
+use super::policy::{OnChange, OnDelete, OnMoved, SourcePolicy};
+use super::superseded::{Leaving, Superseded};
 use crate::coverage::Coverage;
 use crate::error::{Error, Result};
 use crate::identity::FileVersion;
@@ -59,6 +60,8 @@ pub struct PlannedFile {
     pub reason: Reason,
     /// Whether its mtime was too fresh to be trusted when it was listed (R04).
     pub unsettled: bool,
+    /// Whether its output may have to leave without that of other files, and so has files of its own.
+    pub apart: bool,
 }
 
 /// Counts of a source's files, as reports show them. `listed` is the sum of `done` to `unusable`.
@@ -109,6 +112,10 @@ pub struct SourcePlan {
     /// Files with finished work whose mtime was too fresh to be trusted when they were sealed (R04). A run that works
     /// compares their footers: see [`settle`](Self::settle).
     pub unsettled: Vec<FileVersion>,
+    /// Files whose old output is to leave: replaced ones when they are done, and those that are gone.
+    pub superseded: Vec<Superseded>,
+    /// Whether some of it can leave without any further work.
+    pub leaves: bool,
     /// Counts. Files that only a worker opens can still turn out unusable.
     pub report: SourceReport,
 }
@@ -116,7 +123,7 @@ pub struct SourcePlan {
 impl SourcePlan {
     /// Whether a run has nothing to do for this source.
     pub fn is_empty(&self) -> bool {
-        self.files.is_empty() && self.updates.is_empty()
+        self.files.is_empty() && self.updates.is_empty() && !self.leaves
     }
 
     /// Settles the unsettled files by their footers: an equal one is trusted from now on, another one makes the file a
@@ -156,7 +163,10 @@ impl SourcePlan {
             Err(_) => self.report.done -= 1,
         }
         let before = self.files.len();
-        let planned = PlannedFile::whole(&source, &file, Reason::Replaced, false);
+        let planned = PlannedFile::whole(&source, &file, Reason::Replaced, false, policy.keeps_apart());
+        if policy.on_change == OnChange::Replace {
+            return Err(rewritten_error(&planned));
+        }
         replaced(self, planned, live.versions(&source, &file.path), policy)?;
         if self.files.len() == before {
             return Ok(false);
@@ -168,7 +178,7 @@ impl SourcePlan {
 }
 
 impl PlannedFile {
-    fn whole(source: &Arc<str>, file: &FileVersion, reason: Reason, unsettled: bool) -> Self {
+    fn whole(source: &Arc<str>, file: &FileVersion, reason: Reason, unsettled: bool, apart: bool) -> Self {
         Self {
             source: Arc::clone(source),
             file: file.clone(),
@@ -176,6 +186,7 @@ impl PlannedFile {
             group_rows: None,
             reason,
             unsettled,
+            apart,
         }
     }
 }
@@ -227,15 +238,32 @@ pub async fn plan_source(
         ..SourceReport::default()
     };
     report.listed += listing.unusable.len() as u64;
-    let mut plan = SourcePlan { files: Vec::new(), updates: Vec::new(), unsettled: Vec::new(), report };
+    let mut plan = SourcePlan {
+        files: Vec::new(),
+        updates: Vec::new(),
+        unsettled: Vec::new(),
+        superseded: Vec::new(),
+        leaves: false,
+        report,
+    };
     let local = lake.root().is_local();
     let mut refused_moves = Vec::new();
     for (file, verdict) in listing.files.iter().zip(verdicts) {
         let report = &mut plan.report;
         let unsettled = crate::source::unsettled(file, listing.taken_at, local);
-        let whole = |reason| PlannedFile::whole(&source, file, reason, unsettled);
+        let whole = |reason| PlannedFile::whole(&source, file, reason, unsettled, policy.keeps_apart());
         if !policy.verify && live.find(name, file).is_some_and(|version| version.unsettled) {
             plan.unsettled.push(file.clone());
+        }
+        let is_readable = !matches!(&verdict, Verdict::Gone | Verdict::Unusable(_));
+        let accepted = matches!(&verdict, Verdict::Moved { .. }) && policy.on_moved == OnMoved::Accept;
+        let has_old = || {
+            let mut versions = live.versions(name, &file.path).iter();
+            versions.any(|version| !version.file.is_same(file)) || !live.kept_of(name, &file.path).is_empty()
+        };
+        if policy.on_change == OnChange::Replace && is_readable && !accepted && has_old() {
+            let (source, path) = (Arc::clone(&source), Arc::clone(&file.path));
+            plan.superseded.push(Superseded { source, path, by: Some(file.clone()) });
         }
         match verdict {
             Verdict::Done => report.done += 1,
@@ -251,6 +279,9 @@ pub async fn plan_source(
             Verdict::Work(Reason::PartlyDone) => {
                 report.partly_done += 1;
                 plan.files.push(rest(whole(Reason::PartlyDone), live.find(name, file)));
+            }
+            Verdict::Rewritten if policy.on_change == OnChange::Replace => {
+                return Err(rewritten_error(&whole(Reason::Replaced)));
             }
             Verdict::Rewritten => {
                 if policy.on_change == OnChange::Reprocess {
@@ -279,15 +310,26 @@ pub async fn plan_source(
     if !refused_moves.is_empty() {
         return Err(moved_error(name, &refused_moves));
     }
+    let gone = vanished(live, name, listing);
+    if policy.on_delete == OnDelete::Retract && !listing.partial {
+        let known = live.files(name).count() as u64;
+        if !listing.files.is_empty() && policy.max_replaced.is_exceeded(gone.len() as u64, known) {
+            return Err(too_much_gone(name, gone.len() as u64, known));
+        }
+        retracted(&mut plan, lake, listing, &gone).await?;
+    }
+    let leaving = Leaving::of(live, &plan.superseded);
+    leaving.check_apart(name)?;
+    plan.leaves = !leaving.is_empty();
     check_replaced(&plan.report, live, policy)?;
-    plan.report.vanished += vanished(live, name, listing);
+    plan.report.vanished += gone.len() as u64;
     Ok(plan)
 }
 
 /// Refuses a run that would redo too much (R18).
 fn check_replaced(report: &SourceReport, live: &Live, policy: SourcePolicy) -> Result<()> {
     let known = live.files(&report.name).count() as u64;
-    let redone = policy.on_change == OnChange::Reprocess;
+    let redone = matches!(policy.on_change, OnChange::Reprocess | OnChange::Replace);
     if redone && policy.max_replaced.is_exceeded(report.replaced, known) {
         return Err(too_much_replaced(&report.name, report.replaced, known, report.new));
     }
@@ -308,7 +350,7 @@ fn rest(mut file: PlannedFile, recorded: Option<&LiveVersion>) -> PlannedFile {
 fn replaced(plan: &mut SourcePlan, file: PlannedFile, versions: &[LiveVersion], policy: SourcePolicy) -> Result<()> {
     plan.report.replaced += 1;
     match policy.on_change {
-        OnChange::Reprocess => plan.files.push(file),
+        OnChange::Reprocess | OnChange::Replace => plan.files.push(file),
         OnChange::Ignore if versions.iter().all(LiveVersion::is_complete) => {}
         OnChange::Ignore => {
             return Err(Error::refused(format!(
@@ -391,9 +433,52 @@ async fn judge(
 }
 
 /// Paths that the store knows and the listing does not have.
-fn vanished(live: &Live, name: &str, listing: &Listing) -> u64 {
+fn vanished<'a>(live: &'a Live, name: &str, listing: &Listing) -> Vec<&'a str> {
     let listed = |path: &str| listing.files.binary_search_by(|file| (*file.path).cmp(path)).is_ok();
-    live.files(name).filter(|(path, _)| !listed(path)).count() as u64
+    live.files(name).map(|(path, _)| path).filter(|path| !listed(path)).collect()
+}
+
+/// Files that are gone, whose output is to leave: only what is surely gone, and never all at once.
+async fn retracted(plan: &mut SourcePlan, lake: &Lake, listing: &Listing, gone: &[&str]) -> Result<()> {
+    if gone.is_empty() {
+        return Ok(());
+    }
+    let name = plan.report.name.clone();
+    let refuse = |what: String| Error::refused(what).at(lake.root()).safe("nothing was planned");
+    let keep = "keep their output: run with --on-delete keep";
+    if listing.files.is_empty() {
+        return Err(refuse(format!(
+            "source `{name}` lists no file at all, and all {} that are known are gone",
+            gone.len()
+        ))
+        .way("see that it is the right place, and mounted")
+        .way(keep));
+    }
+    let looks: Vec<_> =
+        gone.iter().map(|path| async move { Ok::<_, Error>((*path, lake.stat(path).await?)) }).collect();
+    let mut looks = futures::stream::iter(looks).buffered(16);
+    while let Some((path, now)) = looks.try_next().await? {
+        let unusable = listing.unusable.iter().any(|unusable| unusable.path == path);
+        if now.is_some() || unusable {
+            return Err(refuse(format!("`{path}` of source `{name}` is not listed any more, and is there"))
+                .way("select it again with the source's `url`")
+                .way(keep));
+        }
+        plan.superseded.push(Superseded { source: name.as_str().into(), path: path.into(), by: None });
+    }
+    Ok(())
+}
+
+fn rewritten_error(file: &PlannedFile) -> Error {
+    let path = &file.file.path;
+    Error::refused(format!(
+        "`{path}` of source `{}` has other content under the same size and modification time or etag: its old output \
+         cannot be told from a new one's",
+        file.source
+    ))
+    .safe("nothing was planned")
+    .way(format!("lakemark forget JOB {path}, then run: its old output leaves when it is done again"))
+    .way("keep the old output: run with --on-change reprocess")
 }
 
 fn some(paths: &[String]) -> String {
@@ -412,6 +497,15 @@ fn moved_error(name: &str, paths: &[String]) -> Error {
     .way("they were only copied or touched: run with --on-moved accept, and their work stays done")
     .way("their content may differ: run with --on-moved reprocess; the old rows stay in the output")
     .way("restore their modification times (`cp -p`, `rsync -t`, `touch -r`), then run again")
+}
+
+fn too_much_gone(name: &str, gone: u64, known: u64) -> Error {
+    Error::refused(format!(
+        "{gone} of {known} known files of source `{name}` are gone, and their output is to leave: more than `max_replaced` allows"
+    ))
+    .safe("nothing was planned")
+    .way(format!("it is meant: run with --set source.{name}.max_replaced={gone}"))
+    .way("keep their output: run with --on-delete keep")
 }
 
 fn too_much_replaced(name: &str, replaced: u64, known: u64, new: u64) -> Error {

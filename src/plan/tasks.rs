@@ -192,6 +192,9 @@ impl Packer {
     fn add(&mut self, piece: Piece) {
         let (bytes, rows) = (self.open.bytes + piece.bytes, self.open.rows + piece.rows);
         let over = bytes > self.sizing.bytes || (self.sizing.rows > 0 && rows > self.sizing.rows);
+        let (planned, last) = (&piece.part.planned, self.open.parts.last().map(|last| &last.planned));
+        let apart = last.is_some_and(|last| (last.apart || planned.apart) && !Arc::ptr_eq(last, planned));
+        let over = over || apart;
         if over && !self.open.parts.is_empty() {
             self.tasks.push(std::mem::take(&mut self.open));
         }

@@ -1,9 +1,12 @@
 //! Committing: intent, sink, done; and finishing what earlier runs left.
 
+use std::sync::PoisonError;
+
 use super::state::{Change, Run, State};
 use crate::error::{Error, ErrorKind, Result};
 use crate::identity::{AttemptNonce, CheckpointId};
-use crate::sink::{Fitness, Intent, Settled, Sink, check_can_leave};
+use crate::plan::Leaving;
+use crate::sink::{Fitness, Intent, Settled, Sink, cannot_leave, check_can_leave};
 use crate::steps::reach;
 use crate::store::commit_object::{self, CommitMember};
 use crate::store::envelope::digest;
@@ -39,6 +42,16 @@ pub struct Recovered {
     pub undone: bool,
 }
 
+/// The checkpoints of a commit.
+enum Members {
+    /// All that wait.
+    All(Vec<CheckpointId>),
+    /// Those that need not wait for others.
+    Complete(Vec<CheckpointId>),
+    /// Some, into a sink of the caller's own.
+    Callers(Vec<CheckpointId>),
+}
+
 /// Withdraws checkpoints that were in no commit.
 fn withdraw(segments: SegmentChange) -> Transition {
     Transition::Withdraw(Gone { segments, ..Gone::default() })
@@ -61,7 +74,7 @@ impl Run {
         if committed.is_some() || state.live.pending().next().is_some() {
             // Before work is done for it: what happened to the table while the intent was open, the check left out, and
             // what waits may be of another query.
-            self.base(&state, sink).await?;
+            self.base(&state, &[], sink).await?;
         }
         let undone =
             committed.as_ref().is_some_and(|committed| !committed.missing.is_empty() || committed.taken_out > 0);
@@ -95,22 +108,52 @@ impl Run {
         }
         // Again after one that was given up: what is fit of it goes with the next number.
         loop {
-            let ids: Vec<CheckpointId> = state.live.pending().map(|row| row.id).collect();
-            if ids.is_empty() {
+            let leaving = self.leaving(&state.live, sink)?;
+            let waits = |id: &CheckpointId| leaving.held.contains(id) || leaving.dropped.contains(id);
+            let all: Vec<CheckpointId> = state.live.pending().map(|row| row.id).collect();
+            let ids: Vec<CheckpointId> = all.iter().copied().filter(|id| !waits(id)).collect();
+            if !leaving.dropped.is_empty() {
+                let why = "their files were replaced before they were in a commit".to_owned();
+                let checkpoints = leaving.dropped.iter().copied().collect();
+                self.note(&mut state, Event::Withdrawn { checkpoints, why });
+            }
+            if ids.is_empty() && leaving.out.is_empty() {
+                if !leaving.dropped.is_empty() {
+                    self.advance(&mut state, withdraw).await?;
+                }
                 return Ok(committed);
             }
-            let base = self.base(&state, sink).await?;
-            self.decide_commit(&mut state, ids, None, base).await?;
+            let out: Vec<CheckpointId> = leaving.out.into_iter().collect();
+            let only = if ids.len() == all.len() { Members::All(ids) } else { Members::Complete(ids) };
+            let base = self.base(&state, &out, sink).await?;
+            self.decide_commit(&mut state, only, &out, base).await?;
             committed.push(self.publish(&mut state, sink, false).await?);
         }
     }
 
+    /// What of the output of superseded files can leave now.
+    fn leaving(&self, live: &Live, sink: Option<&dyn Sink>) -> Result<Leaving> {
+        let superseded = self.superseded.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(sink) = sink.filter(|_| !superseded.is_empty()) else { return Ok(Leaving::default()) };
+        let leaving = Leaving::of(live, &superseded);
+        if !leaving.out.is_empty() && !sink.replaces_files() {
+            return Err(cannot_leave(sink));
+        }
+        Ok(leaving)
+    }
+
     /// The table to decide a commit on, which goes on from where this store left it.
-    async fn base(&self, state: &State, sink: Option<&dyn Sink>) -> Result<Option<TableState>> {
+    async fn base(
+        &self,
+        state: &State,
+        leaving: &[CheckpointId],
+        sink: Option<&dyn Sink>,
+    ) -> Result<Option<TableState>> {
         match sink {
             Some(sink) if !sink.keeps_files() => {
                 let waiting: Vec<OutputFile> = state.live.pending().flat_map(|row| row.outputs.clone()).collect();
-                sink.base(&Expected::of(&state.head.manifest, &state.live), &waiting).await
+                let leaving: Vec<OutputFile> = state.live.outputs(leaving).into_iter().map(|(_, file)| file).collect();
+                sink.base(&Expected::of(&state.head.manifest, &state.live), &waiting, &leaving).await
             }
             _ => Ok(None),
         }
@@ -166,7 +209,7 @@ impl Run {
         if fresh.is_empty() {
             return Ok(state.head.manifest.commits.last);
         }
-        self.decide_commit(&mut state, fresh.clone(), Some(fresh), None).await?;
+        self.decide_commit(&mut state, Members::Callers(fresh), &[], None).await?;
         Ok(self.publish(&mut state, None, false).await?.n)
     }
 
@@ -198,18 +241,31 @@ impl Run {
     async fn decide_commit(
         &self,
         state: &mut State,
-        ids: Vec<CheckpointId>,
-        only: Option<Vec<CheckpointId>>,
+        entering: Members,
+        leaving: &[CheckpointId],
         base: Option<TableState>,
     ) -> Result<()> {
-        let members: Vec<CommitMember> = ids
-            .iter()
-            .filter_map(|id| state.live.checkpoint(*id))
-            .map(|row| CommitMember { checkpoint: row.id, outputs: row.outputs.clone(), leaves: false })
-            .collect();
+        let (ids, only, holds) = match entering {
+            Members::All(ids) => (ids, None, false),
+            Members::Complete(ids) => (ids.clone(), Some(ids), true),
+            Members::Callers(ids) => (ids.clone(), Some(ids), false),
+        };
+        let member = |id: &CheckpointId, leaves| {
+            let row = state.live.checkpoint(*id)?;
+            Some(CommitMember { checkpoint: row.id, outputs: row.outputs.clone(), leaves })
+        };
+        let entering = ids.iter().filter_map(|id| member(id, false));
+        let members: Vec<CommitMember> = entering.chain(leaving.iter().filter_map(|id| member(id, true))).collect();
         let intent = self.write_intent(state, &members, base).await?;
         let (n, files, rows) = (intent.n, intent.files, intent.rows);
-        self.note(state, Event::Intent { n, files, rows, only });
+        let (leaving_files, leaving_rows) = (intent.leaving_files, intent.leaving_rows);
+        if !ids.is_empty() {
+            self.note(state, Event::Intent { n, files, rows, only, holds });
+        }
+        if !leaving.is_empty() {
+            let checkpoints = leaving.to_vec();
+            self.note(state, Event::Retract { n, checkpoints, files: leaving_files, rows: leaving_rows });
+        }
         reach("intent.before_segment");
         self.advance(state, |segments| Transition::CommitIntent { intent, segments }).await
     }

@@ -1,7 +1,7 @@
 //! The driver's side of a run: its state, folding, closing.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, PoisonError};
 
 use bytes::Bytes;
 use tokio::sync::Mutex;
@@ -11,6 +11,7 @@ use super::registry::{AtomRegistry, CheckpointIdMap};
 use super::worker::Worker;
 use crate::error::{Error, ErrorKind, Result};
 use crate::identity::{AttemptNonce, CheckpointId, InputId, ManifestVersion};
+use crate::plan::Superseded;
 use crate::steps::reach;
 use crate::store::chain::Appended;
 use crate::store::envelope::encode;
@@ -35,6 +36,7 @@ pub struct Run {
     checkpoints: CheckpointIdMap,
     atoms: Arc<AtomRegistry>,
     pub(super) staging: Staging,
+    pub(super) superseded: std::sync::Mutex<Vec<Superseded>>,
     beats: JoinHandle<()>,
     closed: bool,
 }
@@ -79,6 +81,7 @@ impl Run {
             checkpoints: CheckpointIdMap::new(epoch),
             atoms: Arc::default(),
             staging: Staging::default(),
+            superseded: std::sync::Mutex::default(),
             beats,
             closed: false,
         }
@@ -119,6 +122,14 @@ impl Run {
     pub async fn with_live<T>(&self, look: impl FnOnce(&Head, &Live) -> T) -> T {
         let state = self.state.lock().await;
         look(&state.head, &state.live)
+    }
+
+    /// Lets the commits of this run take out what `files` had before: each file's old output leaves with the commit by which
+    /// its new output enters, when that is complete. What was said before of the same files counts no more.
+    pub fn supersede(&self, files: &[Superseded]) {
+        let mut known = self.superseded.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|old| !files.iter().any(|file| file.source == old.source && file.path == old.path));
+        known.extend_from_slice(files);
     }
 
     /// Records the schema of a source, as IPC bytes, durable at once: later runs use it without opening a file.

@@ -67,6 +67,11 @@ pub trait Sink: Debug + Send + Sync {
         true
     }
 
+    /// Whether a commit can take files out with those that it brings in.
+    fn replaces_files(&self) -> bool {
+        self.keeps_files()
+    }
+
     /// Makes a lost or damaged record of that anew, for `store`. A damaged one is kept beside the destination; one that is
     /// sound is left alone.
     async fn bind_again(&self, store: StoreId) -> Result<()>;
@@ -94,11 +99,17 @@ pub trait Sink: Debug + Send + Sync {
     }
 
     /// The table that a commit of the store of `expected` is decided on: as [`table`](Self::table), after it was
-    /// [checked](Self::check) that this one goes on from where the store left it, and that the files that wait fit it.
+    /// [checked](Self::check) that this one goes on from where the store left it, and that the files that wait fit it, and
+    /// that those that are to leave it are in it as they were written.
     ///
     /// # Errors
     /// As [`check`](Self::check).
-    async fn base(&self, _expected: &Expected, _waiting: &[OutputFile]) -> Result<Option<TableState>> {
+    async fn base(
+        &self,
+        _expected: &Expected,
+        _waiting: &[OutputFile],
+        _leaving: &[OutputFile],
+    ) -> Result<Option<TableState>> {
         Ok(None)
     }
 
@@ -125,11 +136,13 @@ pub trait Sink: Debug + Send + Sync {
 
 /// Refuses what would take output out of a destination that does not keep its files.
 pub(crate) fn check_can_leave(sink: &dyn Sink) -> Result<()> {
-    if sink.keeps_files() {
-        return Ok(());
-    }
-    Err(Error::new(ErrorKind::Unsupported, "output cannot be taken out of a table in this version")
+    if sink.keeps_files() { Ok(()) } else { Err(cannot_leave(sink)) }
+}
+
+pub(crate) fn cannot_leave(sink: &dyn Sink) -> Error {
+    Error::new(ErrorKind::Unsupported, "output cannot be taken out of this table in this version")
         .at(sink.binding().root)
         .safe("nothing was changed")
-        .way("delete the rows with the table's own tools; the store keeps them as done"))
+        .way("delete the rows with the table's own tools; the store keeps them as done")
+        .way("keep the old output: run with --on-change reprocess and --on-delete keep")
 }

@@ -23,6 +23,8 @@ pub struct Listing {
     pub warnings: Vec<String>,
     /// Nanoseconds since 1970, from before the first directory was read.
     pub taken_at: i64,
+    /// Whether it is of some files only: then nothing is known of those that are not in it.
+    pub partial: bool,
 }
 
 /// A file that is left out, and why.
@@ -88,7 +90,8 @@ impl Found {
         self.unusable.sort_unstable();
         self.unusable.dedup();
         self.warnings.sort_unstable();
-        Listing { files: self.files, hidden: self.hidden, unusable: self.unusable, warnings: self.warnings, taken_at }
+        let Self { files, hidden, unusable, warnings, .. } = self;
+        Listing { files, hidden, unusable, warnings, taken_at, partial: false }
     }
 }
 

@@ -179,7 +179,7 @@ mod tests {
             let error = check_members(&state, &members).unwrap_err();
             assert!(error.what().starts_with(what), "{error}");
         }
-        let event = Event::Intent { n: 1, files: 1, rows: 1, only: None };
+        let event = Event::Intent { n: 1, files: 1, rows: 1, only: None, holds: false };
         state.happen(EventRow { version: ManifestVersion(2), epoch: Epoch(1), at: 0, event });
         assert!(check_undone(&state, Some(1), &[a.checkpoint]).unwrap_err().what().starts_with("I6"));
         assert!(check_undone(&state, None, &[a.checkpoint]).is_ok(), "its commit is done");

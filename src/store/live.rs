@@ -1,6 +1,6 @@
 //! The live set: what is done, by source and path, and the seals that say so.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::seal::{OutputFile, Seal, SealKind};
@@ -103,6 +103,13 @@ impl Live {
         let all =
             self.forgotten.iter().flat_map(|(source, paths)| paths.values().flatten().map(move |f| (&**source, f)));
         all.filter(|(_, forgotten)| !forgotten.kept.is_empty())
+    }
+
+    /// Committed checkpoints that keep rows of some version of `path`, which was forgotten.
+    pub(crate) fn kept_of(&self, source: &str, path: &str) -> BTreeSet<CheckpointId> {
+        let of = self.forgotten.get(source).and_then(|paths| paths.get(path)).into_iter().flatten();
+        let is_committed = |id: &CheckpointId| self.checkpoint(*id).is_some_and(|row| row.commit.is_some());
+        of.flat_map(|forgotten| forgotten.kept.iter().copied()).filter(is_committed).collect()
     }
 
     /// Every known version of `path`, in no order; the newest is not known to the store.

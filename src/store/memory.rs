@@ -117,7 +117,7 @@ impl CheckpointStore for MemoryCheckpointStore {
             return Ok(state.commits);
         }
         state.commits += 1;
-        let event = Event::Intent { n: state.commits, files: 0, rows: 0, only: Some(ids.to_vec()) };
+        let event = Event::Intent { n: state.commits, files: 0, rows: 0, only: Some(ids.to_vec()), holds: false };
         state.live.happen(EventRow { version: ManifestVersion(0), epoch: Epoch(0), at: crate::time::now_ms(), event });
         Ok(state.commits)
     }

@@ -92,8 +92,12 @@ fn planned_spec(source: &SourceConfig, args: &RunArgs) -> SourceSpec {
         on_change: match source.on_change {
             config::OnChange::Ignore => lakemark::OnChange::Ignore,
             config::OnChange::Fail => lakemark::OnChange::Fail,
-            // `replace` is refused by the check of the configuration.
-            config::OnChange::Reprocess | config::OnChange::Replace => lakemark::OnChange::Reprocess,
+            config::OnChange::Reprocess => lakemark::OnChange::Reprocess,
+            config::OnChange::Replace => lakemark::OnChange::Replace,
+        },
+        on_delete: match source.on_delete {
+            config::OnDelete::Keep => lakemark::OnDelete::Keep,
+            config::OnDelete::Retract => lakemark::OnDelete::Retract,
         },
         on_moved: match source.on_moved {
             config::OnMoved::Fail => lakemark::OnMoved::Fail,

@@ -64,7 +64,7 @@ pub(crate) fn run(report: &RunReport, output: &OutputArgs) {
     for commit in &report.commits {
         let left = match commit.taken_out {
             0 => String::new(),
-            n => format!("; {n} files left, of a retraction that was stopped"),
+            n => format!("; {n} files of old output left"),
         };
         text.push_str(&format!("commit {}: {} files, {} rows{left}\n", commit.n, commit.files, commit.rows));
     }

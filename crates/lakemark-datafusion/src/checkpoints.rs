@@ -203,7 +203,7 @@ impl Source {
 
     /// Whether what is recorded of the source is to change, beside its finished work.
     pub(crate) fn has_updates(&self) -> bool {
-        (self.schema_is_new && self.schema_changed) || !self.plan().updates.is_empty()
+        (self.schema_is_new && self.schema_changed) || !self.plan().updates.is_empty() || self.plan().leaves
     }
 
     pub(crate) fn settings(&self) -> SourceSettings {

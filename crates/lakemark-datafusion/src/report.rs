@@ -116,7 +116,7 @@ pub struct CommitReport {
     pub files: u64,
     /// Rows in it.
     pub rows: u64,
-    /// Files that it took out: an earlier retraction was ended.
+    /// Files of old output that it took out.
     pub taken_out: u64,
 }
 

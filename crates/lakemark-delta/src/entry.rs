@@ -107,10 +107,12 @@ pub(crate) fn lines(
     statistics: &[String],
     now: i64,
 ) -> Result<String> {
+    // For people, and for writers who look for conflicts: what removes files did not look at the table in vain.
+    let mode = if commit.leaving.is_empty() { "Append" } else { "Overwrite" };
     let mut info = json!({
         "timestamp": now, "operation": "WRITE",
-        "operationParameters": { "mode": "Append", "partitionBy": json!(shape.partition_by).to_string() },
-        "isBlindAppend": true, "engineInfo": concat!("lakemark ", env!("CARGO_PKG_VERSION")),
+        "operationParameters": { "mode": mode, "partitionBy": json!(shape.partition_by).to_string() },
+        "isBlindAppend": commit.leaving.is_empty(), "engineInfo": concat!("lakemark ", env!("CARGO_PKG_VERSION")),
         "lakemark": { "store": commit.store.to_string(), "n": commit.n, "digest": commit.digest },
     });
     if let Some(base) = base {
@@ -133,6 +135,13 @@ pub(crate) fn lines(
             "path": utf8_percent_encode(&file.path(), ESCAPED).to_string(),
             "partitionValues": shape.partition_values(file)?,
             "size": file.size, "modificationTime": now, "dataChange": true, "stats": statistics,
+        } }));
+    }
+    for file in commit.leaving {
+        put(json!({ "remove": {
+            "path": utf8_percent_encode(&file.path(), ESCAPED).to_string(),
+            "deletionTimestamp": now, "dataChange": true, "extendedFileMetadata": true,
+            "partitionValues": shape.partition_values(file)?, "size": file.size,
         } }));
     }
     Ok(text)
@@ -163,7 +172,7 @@ mod tests {
             ("z", Some("2024-01-01T00:00:00Z")),
         ]);
         let files = [file(&folder), file(&partition_folder([("k", None), ("t", Some("")), ("z", None)]))];
-        let commit = TableCommit { store: StoreId::random(), n: 3, digest: "d", files: &files };
+        let commit = TableCommit { store: StoreId::random(), n: 3, digest: "d", files: &files, leaving: &[] };
         let text = lines(&commit, Some(4), &shape, None, &["{}".into(), "{}".into()], 7).unwrap();
         let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(lines.len(), 4);
@@ -182,7 +191,7 @@ mod tests {
         let shape = shape(&[("a", "long"), ("b", "long")], &["a"]);
         for folder in ["", "b=1", "a=1/b=2", "a"] {
             let files = [file(folder)];
-            let commit = TableCommit { store: StoreId::random(), n: 1, digest: "d", files: &files };
+            let commit = TableCommit { store: StoreId::random(), n: 1, digest: "d", files: &files, leaving: &[] };
             assert!(lines(&commit, None, &shape, None, &["{}".into()], 0).is_err(), "{folder}");
         }
     }
@@ -190,7 +199,7 @@ mod tests {
     #[test]
     fn a_barrier_makes_the_table_when_there_is_none() {
         let shape = shape(&[("t", "timestamp_ntz")], &[]);
-        let commit = TableCommit { store: StoreId::random(), n: 1, digest: VOID, files: &[] };
+        let commit = TableCommit { store: StoreId::random(), n: 1, digest: VOID, files: &[], leaving: &[] };
         let new = NewTable { id: "x".into(), has_timestamp_ntz: true };
         let text = lines(&commit, None, &shape, Some(&new), &[], 0).unwrap();
         let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();

@@ -85,38 +85,42 @@ impl DeltaBase {
     pub(crate) async fn live(&self, paths: &[String]) -> Result<usize> {
         let wanted: HashSet<String> = paths.iter().cloned().collect();
         let all = wanted.len();
-        let left = self.fold_files(
-            wanted,
-            |wanted| !wanted.is_empty(),
-            |wanted, path| {
-                // The log has URIs, and names are compared.
-                if let Ok(path) = percent_decode_str(path).decode_utf8() {
-                    wanted.remove(path.as_ref());
-                }
-            },
-        );
+        let left = self.fold_files(wanted, |wanted| !wanted.is_empty(), |wanted, path, _| take(wanted, path));
         Ok(all - left.await?.len())
+    }
+
+    /// Which files at `paths` are not live, or not with all their rows. Reads as [`live`](Self::live) does.
+    pub(crate) async fn not_whole(&self, paths: &[String]) -> Result<HashSet<String>> {
+        let wanted: HashSet<String> = paths.iter().cloned().collect();
+        let each = |wanted: &mut HashSet<String>, path: &str, is_whole: bool| {
+            if is_whole {
+                take(wanted, path);
+            }
+        };
+        self.fold_files(wanted, |wanted| !wanted.is_empty(), each).await
     }
 
     /// Whether no file is live. Reads up to the first that is.
     pub(crate) async fn is_empty(&self) -> Result<bool> {
-        let any = self.fold_files(false, |any| !any, |any, _| *any = true).await?;
+        let any = self.fold_files(false, |any| !any, |any, _, _| *any = true).await?;
         Ok(!any)
     }
 
-    /// Calls `each` with the path of every live file, for as long as `goes_on` between two batches.
+    /// Calls `each` with the path of every live file, and whether no row of it is deleted, for as long as `goes_on` between two batches.
     async fn fold_files<T: Send + 'static>(
         &self,
         state: T,
         goes_on: fn(&T) -> bool,
-        each: fn(&mut T, &str),
+        each: fn(&mut T, &str, bool),
     ) -> Result<T> {
         let base = self.clone();
         blocking(&self.root, move || {
             let scan = base.snapshot.scan_builder().with_stats(StatsOptions::none()).build()?;
             let mut state = (state, each);
             for batch in scan.scan_metadata(base.engine.as_ref())? {
-                state = batch?.visit_scan_files(state, |state, file| (state.1)(&mut state.0, &file.path))?;
+                state = batch?.visit_scan_files(state, |state, file| {
+                    (state.1)(&mut state.0, &file.path, !file.dv_info.has_vector());
+                })?;
                 if !goes_on(&state.0) {
                     break;
                 }
@@ -141,6 +145,13 @@ impl DeltaBase {
         if let Err(error) = written.await {
             tracing::warn!(table = %self.root, version, %error, "no checkpoint could be written");
         }
+    }
+}
+
+/// Takes the file at `path`, as the log spells it, out of `wanted`: the log has URIs, and names are compared.
+fn take(wanted: &mut HashSet<String>, path: &str) {
+    if let Ok(path) = percent_decode_str(path).decode_utf8() {
+        wanted.remove(path.as_ref());
     }
 }
 

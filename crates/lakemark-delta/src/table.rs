@@ -210,6 +210,36 @@ impl Table for DeltaTable {
         self.statistics(&self.shape(base)?, files).await.map(drop)
     }
 
+    fn can_remove(&self) -> bool {
+        true
+    }
+
+    async fn check_removable(&self, base: Option<&DeltaBase>, files: &[OutputFile]) -> Result<()> {
+        let refuse = |what: String| {
+            Error::refused(what)
+                .at(&self.place.root)
+                .safe("nothing was written to the table")
+                .way("keep the old output: run with --on-change reprocess and --on-delete keep, and delete its rows yourself")
+        };
+        let Some(base) = base else { return Err(refuse("there is no table to take old output out of".into())) };
+        let configuration = base.snapshot().table_configuration().metadata().configuration();
+        if configuration.get("delta.appendOnly").is_some_and(|value| value.eq_ignore_ascii_case("true")) {
+            return Err(refuse("old output is to leave, and the table is append-only (delta.appendOnly)".into()));
+        }
+        let paths: Vec<String> = files.iter().map(OutputFile::path).collect();
+        let gone = base.not_whole(&paths).await?;
+        match gone.iter().min() {
+            None => Ok(()),
+            Some(path) => Err(refuse(format!(
+                "{} of the {} files of old output are not in the table any more as they were written, `{path}` among them: \
+                 others compacted or changed it, so old rows cannot be told from new ones",
+                gone.len(),
+                paths.len()
+            ))
+            .way("fill the table anew: lakemark reopen --table JOB")),
+        }
+    }
+
     fn wrote(&self, output: &OutputFile, metadata: &ParquetMetaData) {
         self.noted.note(&output.name, statistics::of_file(metadata));
     }

@@ -256,6 +256,7 @@ impl Driver<'_> {
         for file in listing.files.iter().filter(|file| !planned.contains(&file.path)) {
             if live.find(SOURCE, file).is_some() {
                 plan.files.push(PlannedFile {
+                    apart: false,
                     source: SOURCE.into(),
                     file: file.clone(),
                     left: Coverage::Whole,

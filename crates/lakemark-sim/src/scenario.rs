@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lakemark::store::Patience;
-use lakemark::{Lease, MaxReplaced, OnChange, OnMoved, SourcePolicy, TaskSizing};
+use lakemark::{Lease, MaxReplaced, OnChange, OnDelete, OnMoved, SourcePolicy, TaskSizing};
 
 use crate::chance::Chance;
 use crate::variants::Variant;
@@ -92,6 +92,7 @@ impl Scenario {
         let policy = SourcePolicy {
             on_change: OnChange::Reprocess,
             on_moved: *chance.pick(&[OnMoved::Accept, OnMoved::Reprocess]),
+            on_delete: OnDelete::Keep,
             max_replaced: MaxReplaced::Percent(100.0),
             verify: chance.percent(10),
         };

@@ -148,6 +148,14 @@ impl<S: TableSubject + std::fmt::Debug + 'static> Table for FaultyTable<S> {
         self.table.check_files(base, files).await
     }
 
+    fn can_remove(&self) -> bool {
+        self.table.can_remove()
+    }
+
+    async fn check_removable(&self, base: Option<&Self::Base>, files: &[OutputFile]) -> Result<()> {
+        self.table.check_removable(base, files).await
+    }
+
     fn wrote(&self, output: &OutputFile, metadata: &ParquetMetaData) {
         self.table.wrote(output, metadata);
     }
@@ -327,6 +335,7 @@ pub async fn check<S: TableSubject + std::fmt::Debug + 'static>(contract: &Table
     after_maintenance(scene, contract.keeps_markers).await;
     gives_up_behind_a_barrier(&scene(), &scene()).await;
     stalled_predecessors(scene).await;
+    takes_out_what_it_replaces(scene).await;
     is_the_same_table(scene).await;
 }
 
@@ -440,6 +449,47 @@ async fn gives_up_behind_a_barrier<S: TableSubject + std::fmt::Debug + 'static>(
         assert!(next.version > table.version);
         scene.expect_live(&whole, live, "the next number commits").await;
     }
+}
+
+/// Files that leave with those that enter: in one version, only as they were written, and never twice.
+async fn takes_out_what_it_replaces<S: TableSubject + std::fmt::Debug + 'static>(scene: impl Fn() -> Scene<S>) {
+    let what = "one set for another";
+    let whole = scene();
+    let (old, first) = whole.committed().await;
+    let new = whole.staged().await;
+    let driver = whole.driver([]).await;
+    if !driver.table().can_remove() {
+        let refused = driver.base(&whole.expected(&first, 1, &old), &new, &old).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Unsupported, "{refused}");
+        return;
+    }
+    driver.base(&whole.expected(&first, 1, &old), &new, &old).await.unwrap();
+    for fault in [None, Some(TableFault::Unanswered), Some(TableFault::Overtaken)] {
+        let foreign = usize::from(matches!(fault, Some(TableFault::Overtaken)));
+        let scene = scene();
+        let (old, first) = scene.committed().await;
+        let new = scene.staged().await;
+        let intent = Intent { leaving: &old, ..scene.intent(2, Some(&first), &new) };
+        let second = done(scene.driver(fault).await.commit(&intent).await.unwrap());
+        scene.expect_live(&new, foreign, what).await;
+        let again = Intent { recovered: true, ..intent };
+        let found = done(scene.driver([]).await.commit(&again).await.unwrap());
+        assert_eq!((found.version, found.last), (second.version, Some(2)), "{what}: recovery finds it");
+        // Only old ones: nothing enters.
+        let last = Intent { files: &[], leaving: &new, ..scene.intent(3, Some(&second), &[]) };
+        done(scene.driver([]).await.commit(&last).await.unwrap());
+        scene.expect_live(&[], foreign, "the last of it leaves").await;
+    }
+
+    // Others moved the old rows, before it was decided or after.
+    whole.subject.compact().await;
+    let error = driver.base(&whole.expected(&first, 1, &old), &new, &old).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+    let before = whole.subject.live_paths().await;
+    let intent = Intent { leaving: &old, ..whole.intent(2, Some(&first), &new) };
+    let settled = driver.commit(&intent).await.unwrap();
+    assert!(matches!(settled, Settled::Void { ref unfit, .. } if unfit.is_empty()), "given up: {settled:?}");
+    assert_eq!(whole.subject.live_paths().await, before, "neither enters nor leaves");
 }
 
 /// A driver that waits inside its catalog call while its successor recovers, in both orders.

@@ -16,7 +16,7 @@ use super::judge::{Evidence, Verdict};
 use super::{Attempted, History, Table, TableCommit, VOID};
 use crate::error::{Error, ErrorKind, Result};
 use crate::identity::{Root, StoreId};
-use crate::sink::{Fitness, Intent, Leftover, OutputSink, Settled, Sink, StagedOutput, check_can_leave};
+use crate::sink::{Fitness, Intent, Leftover, OutputSink, Settled, Sink, StagedOutput, cannot_leave, check_can_leave};
 use crate::steps::reach;
 use crate::store::{Binding, Expected, OutputFile, TableState, parse_output_name};
 
@@ -169,16 +169,25 @@ impl<T: Table> CommitDriver<T> {
             // What this process has just written it need not look for.
             let unfit = if doubt { self.unfit(intent.files).await? } else { Vec::new() };
             let (store, n) = (intent.store, intent.n);
-            let commit = if unfit.is_empty() {
+            // Others may have moved or deleted rows of what is to leave since it was decided: then it cannot come about.
+            let removable = match self.check_leaving(base.as_ref(), intent.leaving).await {
+                Err(error) if error.kind() == ErrorKind::Refused => {
+                    tracing::warn!(n, %error, "what was to leave the table is not as it was");
+                    false
+                }
+                checked => checked.map(|()| true)?,
+            };
+            let goes = unfit.is_empty() && removable;
+            let commit = if goes {
                 if let Some(base) = &base {
                     self.table
                         .check_fits(base)
                         .map_err(|e| e.way(format!("lakemark reopen {n} JOB does the work of commit {n} again")))?;
                 }
-                TableCommit { store, n, digest: intent.digest, files: intent.files }
+                TableCommit { store, n, digest: intent.digest, files: intent.files, leaving: intent.leaving }
             } else {
                 // Given up: first what makes a late call of a stalled predecessor fail.
-                TableCommit { store, n, digest: VOID, files: &[] }
+                TableCommit { store, n, digest: VOID, files: &[], leaving: &[] }
             };
             reach("table.before");
             let attempted = self.table.append(base.as_ref(), &commit).await?;
@@ -186,7 +195,7 @@ impl<T: Table> CommitDriver<T> {
             match attempted {
                 Attempted::Landed(table) => {
                     let table = Some(TableState { last: Some(n), ..table });
-                    return Ok(match unfit.is_empty() {
+                    return Ok(match goes {
                         true => Settled::Done { missing: Vec::new(), table },
                         false => Settled::Void { unfit, table },
                     });
@@ -208,6 +217,17 @@ impl<T: Table> CommitDriver<T> {
             }
             self.pause(conflicts + unknowns, intent).await;
         }
+    }
+
+    /// Checks that `leaving` can leave `base`.
+    async fn check_leaving(&self, base: Option<&T::Base>, leaving: &[OutputFile]) -> Result<()> {
+        if leaving.is_empty() {
+            return Ok(());
+        }
+        if !self.table.can_remove() {
+            return Err(cannot_leave(self));
+        }
+        self.table.check_removable(base, leaving).await
     }
 
     fn overtaken(&self, n: u64) -> Error {
@@ -361,6 +381,10 @@ impl<T: Table> Sink for CommitDriver<T> {
         false
     }
 
+    fn replaces_files(&self) -> bool {
+        self.table.can_remove()
+    }
+
     async fn bind_again(&self, _store: StoreId) -> Result<()> {
         Ok(())
     }
@@ -399,7 +423,12 @@ impl<T: Table> Sink for CommitDriver<T> {
         self.state_of(base.as_ref(), store).await
     }
 
-    async fn base(&self, expected: &Expected, waiting: &[OutputFile]) -> Result<Option<TableState>> {
+    async fn base(
+        &self,
+        expected: &Expected,
+        waiting: &[OutputFile],
+        leaving: &[OutputFile],
+    ) -> Result<Option<TableState>> {
         let base = self.table.load().await?;
         self.check_table(base.as_ref(), Some(expected)).await?;
         self.table.check_files(base.as_ref(), waiting).await.map_err(|error| {
@@ -413,6 +442,7 @@ impl<T: Table> Sink for CommitDriver<T> {
                 _ => epochs.into_iter().fold(error, again),
             }
         })?;
+        self.check_leaving(base.as_ref(), leaving).await?;
         self.state_of(base.as_ref(), expected.store).await
     }
 
@@ -443,7 +473,7 @@ impl<T: Table> Sink for CommitDriver<T> {
                 }
                 None => {}
             }
-            let barrier = TableCommit { store, n, digest: VOID, files: &[] };
+            let barrier = TableCommit { store, n, digest: VOID, files: &[], leaving: &[] };
             match self.table.append(base.as_ref(), &barrier).await? {
                 Attempted::Landed(table) => return Ok(Some(TableState { last: Some(n), ..table })),
                 Attempted::Conflict => {}
@@ -458,7 +488,6 @@ impl<T: Table> Sink for CommitDriver<T> {
     }
 
     async fn commit(&self, intent: &Intent<'_>) -> Result<Settled> {
-        self.take_out(intent.leaving).await?;
         self.drive(intent).await
     }
 }

@@ -9,7 +9,7 @@ use parquet::file::metadata::ParquetMetaData;
 
 use super::contract::TableSubject;
 use super::{Attempted, History, Marker, Table, TableCommit};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::identity::{AttemptNonce, Root, StoreId};
 use crate::store::{OutputFile, TableState};
 
@@ -108,6 +108,19 @@ impl Table for MemoryTable {
         Ok(())
     }
 
+    fn can_remove(&self) -> bool {
+        true
+    }
+
+    async fn check_removable(&self, base: Option<&MemoryBase>, files: &[OutputFile]) -> Result<()> {
+        let log = self.log();
+        let live = base.and_then(|base| log.versions.get(base.version as usize)).map(|entry| &entry.live);
+        match files.iter().find(|file| live.is_none_or(|live| !live.contains(&file.path()))) {
+            Some(file) => Err(Error::refused(format!("{} is not in the table any more", file.path()))),
+            None => Ok(()),
+        }
+    }
+
     fn wrote(&self, _output: &OutputFile, _metadata: &ParquetMetaData) {}
 
     async fn load(&self) -> Result<Option<MemoryBase>> {
@@ -166,6 +179,9 @@ impl Table for MemoryTable {
             return Ok(Attempted::Conflict);
         }
         let mut live = log.versions.last().map(|entry| entry.live.clone()).unwrap_or_default();
+        for file in commit.leaving {
+            live.remove(&file.path());
+        }
         live.extend(commit.files.iter().map(OutputFile::path));
         let marker = Some((commit.store, commit.n, commit.digest.to_owned()));
         log.versions.push(Entry { marker, live, restored: None });

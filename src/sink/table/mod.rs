@@ -83,6 +83,8 @@ pub struct TableCommit<'a> {
     pub digest: &'a str,
     /// What it adds.
     pub files: &'a [OutputFile],
+    /// What it removes: live in the base.
+    pub leaving: &'a [OutputFile],
 }
 
 /// How an attempt to commit ended.
@@ -151,6 +153,20 @@ pub trait Table: Debug + Clone + Send + Sync + 'static {
     /// # Errors
     /// [`Refused`](crate::ErrorKind::Refused) naming file and column.
     async fn check_files(&self, base: Option<&Self::Base>, files: &[OutputFile]) -> Result<()>;
+
+    /// Whether a commit can remove files.
+    fn can_remove(&self) -> bool {
+        false
+    }
+
+    /// Checks that `files` can be removed from `base`: the table lets files be removed, and all of them are in it as they
+    /// were written, no row of theirs deleted or moved.
+    ///
+    /// # Errors
+    /// [`Refused`](crate::ErrorKind::Refused) naming the table's rule, or how many are not.
+    async fn check_removable(&self, _base: Option<&Self::Base>, _files: &[OutputFile]) -> Result<()> {
+        Ok(())
+    }
 
     /// Notes what is known of a file that was just written, for its entry in the table.
     fn wrote(&self, output: &OutputFile, metadata: &ParquetMetaData);

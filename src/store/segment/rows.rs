@@ -106,8 +106,11 @@ pub enum Event {
         files: u64,
         /// Its rows.
         rows: u64,
-        /// The checkpoints, when they are not all that were pending.
+        /// The checkpoints, when they are not all that were pending: the commit is into a sink of the caller's own...
         only: Option<Vec<CheckpointId>>,
+        /// ... or others wait, since they replace what is not complete yet.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        holds: bool,
     },
     /// Checkpoints are undone.
     Withdrawn {
@@ -321,7 +324,7 @@ impl Event {
     /// The number of the commit, if this is the intent of one into the caller's own sink.
     pub fn callers_commit(&self) -> Option<u64> {
         match self {
-            Self::Intent { n, only: Some(_), .. } => Some(*n),
+            Self::Intent { n, only: Some(_), holds: false, .. } => Some(*n),
             _ => None,
         }
     }

@@ -6,7 +6,7 @@ use lakemark::{Error, ErrorKind, Result, Root};
 
 use super::settings::{CatalogConfig, JobConfig, Settings, SourceConfig};
 use super::tree::join;
-use super::values::{OnChange, Role, SinkKind};
+use super::values::{OnChange, OnDelete, Role, SinkKind};
 
 /// Longer names do not fit the names of objects on every store.
 const LONGEST_NAME: usize = 128;
@@ -40,8 +40,9 @@ impl JobConfig {
                 let why = match key {
                     "format" => "sources are parquet",
                     "mode" | "on" | "on_duplicate" => "finished work is known by files, not by rows",
-                    "on_change" if source.on_change == OnChange::Replace => "reprocess, ignore and fail work",
-                    "on_delete" => "the output of files that are gone is kept",
+                    "on_change" | "on_delete" if self.sink.kind == SinkKind::Iceberg && takes_out(source) => {
+                        "no file is taken out of an Iceberg table: its library only appends"
+                    }
                     "table" => "sources are files",
                     _ => continue,
                 };
@@ -98,6 +99,10 @@ impl JobConfig {
             idle.push((join("sink", "catalog"), "only Iceberg tables are in a catalog"));
         }
         if self.sink.kind == SinkKind::None {
+            for source in self.sources.iter().filter(|source| takes_out(source)) {
+                let key = if source.on_change == OnChange::Replace { "on_change" } else { "on_delete" };
+                idle.push((join(&path(source), key), "the sink is none: there is no old output to take out"));
+            }
             let keys = self.sink.changed().into_iter().filter(|key| *key != "kind");
             idle.extend(keys.map(|key| (join("sink", key), "the sink is none")));
         }
@@ -154,6 +159,11 @@ impl JobConfig {
         }
         Ok(())
     }
+}
+
+/// Whether output of the source may have to leave the sink.
+fn takes_out(source: &SourceConfig) -> bool {
+    source.on_change == OnChange::Replace || source.on_delete == OnDelete::Retract
 }
 
 fn path(source: &SourceConfig) -> String {

@@ -422,8 +422,6 @@ fn names(#[case] name: &str, #[case] fits: bool) {
 #[case("source.docs.format=delta")]
 #[case("source.docs.mode=rows")]
 #[case("source.docs.on=[\"a\"]")]
-#[case("source.docs.on_change=replace")]
-#[case("source.docs.on_delete=retract")]
 #[case("source.docs.on_duplicate=fail")]
 #[case("source.docs.table=t")]
 #[case("transform.map=[\"cat\"]")]
@@ -448,6 +446,18 @@ fn options_of_object_stores_on_a_disk_are_without_effect(#[case] set: &str, #[ca
     let message = message(job(SMALLEST, &local));
     assert!(message.contains("has no effect") && message.contains(why), "{message}");
     job(SMALLEST, &["--set", "store=s3://b/store", "--set", "sink.storage_options.a=b"]).unwrap().check().unwrap();
+}
+
+#[rstest]
+#[case("source.docs.on_change=replace")]
+#[case("source.docs.on_delete=retract")]
+fn old_output_leaves_where_it_can(#[case] set: &str) {
+    job(SMALLEST, &["--set", set]).unwrap().check().unwrap();
+    let with = |kind: &str| job(SMALLEST, &["--set", set, "--set", kind]).unwrap().check().unwrap_err();
+    let iceberg = with("sink.kind=iceberg");
+    assert!(iceberg.to_string().contains("Iceberg") && iceberg.kind() == ErrorKind::Unsupported, "{iceberg}");
+    let none = with("sink.kind=none");
+    assert!(none.to_string().contains("has no effect"), "{none}");
 }
 
 #[test]

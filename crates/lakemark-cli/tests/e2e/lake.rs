@@ -105,6 +105,12 @@ impl Lake {
         self.files.remove(path);
     }
 
+    /// Deletes the file `path`.
+    pub(crate) fn remove(&mut self, path: &str) {
+        fs::remove_file(self.dir.join(path)).unwrap();
+        self.files.remove(path);
+    }
+
     /// Gives the file another mtime and leaves its bytes.
     pub(crate) fn touch(&mut self, path: &str) {
         self.clock += 1_000_000;

@@ -11,6 +11,7 @@ mod bad_input;
 mod bad_store;
 mod command;
 mod crash;
+mod current;
 mod golden;
 mod identity;
 mod idle;

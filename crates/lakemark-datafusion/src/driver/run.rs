@@ -230,6 +230,7 @@ impl Driver<'_> {
         record_schemas(self.checkpoints, run).await?;
         for source in self.checkpoints.sources() {
             run.update_files(&source.name, source.plan().updates.clone()).await?;
+            run.supersede(&source.plan().superseded);
         }
         let publisher = self.output.as_ref().zip(self.checkpoints.options().commit_every);
         let publisher =
@@ -336,9 +337,11 @@ impl Driver<'_> {
                 unusable: Vec::new(),
                 warnings: Vec::new(),
                 taken_at: lakemark::time::now_ns(),
+                partial: true,
             };
             let mut plan = plan_source(&source.name, &source.lake, &listing, &live, source.policy).await?;
             run.update_files(&source.name, std::mem::take(&mut plan.updates)).await?;
+            run.supersede(&plan.superseded);
             let listed = |path: &Arc<str>| listing.files.binary_search_by(|file| file.path.cmp(path)).is_ok();
             let gone = paths.iter().filter(|path| !listed(path));
             self.leave_out(&TaskRead {

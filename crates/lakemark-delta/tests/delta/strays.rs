@@ -30,7 +30,7 @@ impl Scene {
 
     async fn append(&self, base: Option<&DeltaBase>, n: u64, digest: &str) -> Attempted {
         let files: &[OutputFile] = &[];
-        self.table().append(base, &TableCommit { store: self.store, n, digest, files }).await.unwrap()
+        self.table().append(base, &TableCommit { store: self.store, n, digest, files, leaving: &[] }).await.unwrap()
     }
 }
 
