@@ -153,7 +153,9 @@ impl Run {
             Some(sink) if !sink.keeps_files() => {
                 let waiting: Vec<OutputFile> = state.live.pending().flat_map(|row| row.outputs.clone()).collect();
                 let leaving: Vec<OutputFile> = state.live.outputs(leaving).into_iter().map(|(_, file)| file).collect();
-                sink.base(&Expected::of(&state.head.manifest, &state.live), &waiting, &leaving).await
+                let expected = Expected::of(&state.head.manifest, &state.live);
+                // What does not fit may be what a successor did.
+                self.unless_fenced(sink.base(&expected, &waiting, &leaving).await).await
             }
             _ => Ok(None),
         }
@@ -356,6 +358,7 @@ impl Run {
             n: open.n,
             digest: &open.digest,
             base: open.base.as_ref(),
+            unbound: state.head.manifest.table.is_none(),
             files: &files,
             leaving: &out,
             recovered,

@@ -44,9 +44,15 @@ impl Run {
                 .way(format!("its work is not there: lakemark reopen {n} JOB does it again")));
         }
         let table = Self::left_with(state, now, n);
-        let decided = decided(&open, &members, table.clone());
+        let (leaving, entering) = apart(members);
+        let decided = decided(&open, &entering, table.clone());
         self.worker.guard().await?;
         self.note(state, operated("accept", format!("commit {n} is in the table")));
+        if !leaving.is_empty() {
+            let checkpoints = leaving.iter().map(|member| member.checkpoint).collect();
+            let why = format!("their output was taken out by commit {n}");
+            self.note(state, Event::Withdrawn { checkpoints, why });
+        }
         self.note(state, Event::Done { n });
         let done = |segments| Transition::CommitDone { missing_files: 0, missing_rows: 0, table, segments };
         self.advance(state, done).await?;
@@ -62,14 +68,17 @@ impl Run {
         let mut state = self.state.lock().await;
         let state = &mut *state;
         let (open, members) = self.open_commit(state, n, sink).await?;
-        let files: Vec<OutputFile> = members.iter().flat_map(|member| member.outputs.iter().cloned()).collect();
+        let (leaving, members) = apart(members);
+        let outputs = |members: &[CommitMember]| members.iter().flat_map(|m| m.outputs.clone()).collect();
+        let (files, leaving): (Vec<OutputFile>, Vec<OutputFile>) = (outputs(&members), outputs(&leaving));
         let intent = Intent {
             store: self.worker.store_id(),
             n,
             digest: &open.digest,
             base: open.base.as_ref(),
+            unbound: false,
             files: &files,
-            leaving: &[],
+            leaving: &leaving,
             recovered: true,
             holder: &self.worker,
         };
@@ -170,6 +179,11 @@ impl Run {
         }
         Ok(())
     }
+}
+
+/// What leaves, and what enters.
+fn apart(members: Vec<CommitMember>) -> (Vec<CommitMember>, Vec<CommitMember>) {
+    members.into_iter().partition(|member| member.leaves)
 }
 
 fn decided(open: &OpenIntent, members: &[CommitMember], table: Option<TableState>) -> Decided {

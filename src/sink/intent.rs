@@ -29,6 +29,9 @@ pub struct Intent<'a> {
     pub digest: &'a str,
     /// The table when it was decided; `None` for a directory, and for a table that was not there.
     pub base: Option<&'a TableState>,
+    /// Whether the store never had something in the table, and nobody said that it is the one: then no other store may have,
+    /// also at the moment of the commit.
+    pub unbound: bool,
     /// The files it makes visible.
     pub files: &'a [OutputFile],
     /// The visible files it takes out.
@@ -79,7 +82,7 @@ mod bare {
         /// An intent of `files` that no chain knows, to try a destination alone.
         pub fn bare(files: &'a [OutputFile]) -> Self {
             let (store, holder) = (StoreId::random(), &Unfenced);
-            Self { store, n: 1, digest: "", base: None, files, leaving: &[], recovered: false, holder }
+            Self { store, n: 1, digest: "", base: None, unbound: false, files, leaving: &[], recovered: false, holder }
         }
     }
 }

@@ -341,7 +341,7 @@ fn as_stored(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
 fn is_finer(from: &DataType) -> bool {
     use arrow_schema::TimeUnit::Nanosecond;
     match from {
-        DataType::Timestamp(Nanosecond, _) | DataType::Date64 => true,
+        DataType::Timestamp(Nanosecond, _) | DataType::Time64(Nanosecond) | DataType::Date64 => true,
         DataType::List(f)
         | DataType::LargeList(f)
         | DataType::ListView(f)

@@ -10,7 +10,6 @@ use lakemark::{
     Root, SourcePolicy, TaskSizing, Wait,
 };
 use lakemark_datafusion::{Checkpoints, LakemarkExt, Options, Output, SourceSpec, from_datafusion, read_lookup};
-use lakemark_iceberg::CatalogOptions;
 use parquet::basic::{BrotliLevel, Compression as Codec, GzipLevel, ZstdLevel};
 
 use crate::args::RunArgs;
@@ -151,16 +150,7 @@ pub(crate) fn sink(kind: &str, url: &str, config: &SinkConfig) -> Result<Arc<dyn
     match kind {
         lakemark_delta::KIND => return lakemark_delta::connect(url, options),
         lakemark_iceberg::KIND => {
-            let settings = config.catalog.to_map();
-            if settings.is_empty() {
-                let example = "{ type = \"sql\", uri = \"sqlite:///path/to/catalog.db\", table = \"namespace.name\" }";
-                return Err(Error::invalid("`sink.catalog` is missing: an Iceberg table is known by its catalog")
-                    .at(url)
-                    .safe("nothing was read or written")
-                    .way("give the job, not only its store")
-                    .way(format!("add catalog = {example} to [sink]")));
-            }
-            let catalog = CatalogOptions::parse(&settings)?;
+            let catalog = config.catalog.parse().map_err(|error| error.at(url))?;
             return lakemark_iceberg::connect(url, options, catalog);
         }
         _ => {}

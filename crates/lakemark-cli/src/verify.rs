@@ -40,6 +40,9 @@ pub(crate) async fn verify(args: &JobArgs, output: &OutputArgs) -> Ended {
         for name in &verified.unknown {
             render::line(&format!("unknown  {name}"));
         }
+        if destination.is_none() && verified.is_sound() && config.sink.url.is_none() {
+            render::line("the destination was not looked at: without a job it is not known how it is reached");
+        }
         if destination.is_some() && refused.is_none() {
             render::line(match is_table {
                 true => "the table went on from where the store left it, by its log; its data files were not looked at",

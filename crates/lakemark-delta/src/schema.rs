@@ -117,9 +117,11 @@ pub(crate) fn check_appendable(schema: &Schema, table: &Value) -> Result<()> {
             ))
             .way(format!("cast it in the query, for example CAST({name} AS ...)")));
         }
-        if column["nullable"] == Value::Bool(false) {
+        let is_required = column["nullable"] == Value::Bool(false);
+        if is_required || has_required(&column["type"]) {
+            let within = if is_required { "" } else { " has something within that" };
             return Err(refuse(format!(
-                "column `{name}` of the table is NOT NULL, which is not checked in this version"
+                "column `{name}` of the table{within} is NOT NULL, which is not checked in this version"
             ))
             .way("allow nulls in the table (ALTER TABLE ... ALTER COLUMN ... DROP NOT NULL)"));
         }
@@ -138,6 +140,16 @@ pub(crate) fn check_appendable(schema: &Schema, table: &Value) -> Result<()> {
 
 fn shown(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// Whether something within a Delta type must not be null; keys of maps never are.
+fn has_required(of: &Value) -> bool {
+    let no = Value::Bool(false);
+    let mut fields = of["fields"].as_array().into_iter().flatten();
+    of["containsNull"] == no
+        || of["valueContainsNull"] == no
+        || ["elementType", "keyType", "valueType"].iter().any(|part| of[*part].is_object() && has_required(&of[*part]))
+        || fields.any(|field| field["nullable"] == no || has_required(&field["type"]))
 }
 
 /// Whether two Delta types hold the same values; what is nullable within them is not compared.

@@ -1,9 +1,10 @@
 //! Catalogs: which one, how it is reached, and how exactly one attempt is made with it.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use iceberg::table::Table;
@@ -13,6 +14,9 @@ use iceberg::{
 use iceberg_catalog_rest::RestCatalogBuilder;
 use iceberg_catalog_sql::SqlCatalogBuilder;
 use lakemark::{Error, ErrorKind, Result};
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{ConnectOptions, Connection};
 use tokio::sync::OnceCell;
 
 use crate::place::Place;
@@ -24,6 +28,8 @@ pub struct CatalogOptions {
     kind: Kind,
     name: String,
     table: TableIdent,
+    /// The file of a database.
+    database: Option<PathBuf>,
     /// What is passed on to the catalog.
     properties: HashMap<String, String>,
 }
@@ -37,7 +43,11 @@ enum Kind {
 impl std::fmt::Debug for CatalogOptions {
     /// Without the properties, some of which are secrets.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} in the {:?} catalog `{}`", self.table, self.kind, self.name)
+        let Self { table, name, .. } = self;
+        match (&self.database, self.properties.get("uri")) {
+            (Some(path), _) => write!(f, "{table} in the catalog `{name}` in {}", path.display()),
+            (None, uri) => write!(f, "{table} in the catalog at {}", uri.map_or("", |uri| without_user(uri))),
+        }
     }
 }
 
@@ -57,12 +67,11 @@ impl CatalogOptions {
             Some("sql") => Kind::Sql,
             Some("rest") => Kind::Rest,
             Some("memory") => {
-                return Err(Error::new(
-                    ErrorKind::Unsupported,
+                return Err(Error::invalid(
                     "a catalog in memory ends with the process: the next run would find no table",
                 )
                 .safe("nothing was read or written")
-                .way("use type = \"sql\" with uri = \"sqlite:///path/to/catalog.db\"")
+                .way("use type = \"sql\" with uri = \"sqlite:////path/to/catalog.db\"")
                 .way("in the library, give any catalog to lakemark_iceberg::in_catalog"));
             }
             Some(other) => {
@@ -80,52 +89,59 @@ impl CatalogOptions {
                 .safe("nothing was read or written")
                 .way("write it as namespace.table, for example \"lake.docs\""));
         }
-        let uri = settings.get("uri").ok_or_else(|| missing("uri", "for example \"sqlite:///lake/catalog.db\""))?;
-        if kind == Kind::Sql && !uri.starts_with("sqlite:") {
-            return Err(Error::new(
-                ErrorKind::Unsupported,
-                "sink.catalog.uri is of a database that this version does not reach",
-            )
-            .safe("nothing was read or written")
-            .way("use an SQLite database: \"sqlite:///path/to/catalog.db\""));
+        let uri = settings.get("uri").ok_or_else(|| missing("uri", "for example \"sqlite:////lake/catalog.db\""))?;
+        let database = match kind {
+            Kind::Sql => Some(database(uri)?),
+            Kind::Rest => None,
+        };
+        if uri.contains('?') {
+            return Err(Error::invalid("sink.catalog.uri has a query, which is not passed on")
+                .safe("nothing was read or written")
+                .way("give what the catalog takes as `properties`"));
         }
         let namespace = NamespaceIdent::from_strs(names)
             .map_err(|e| Error::invalid(format!("sink.catalog.table is \"{table}\"")).caused_by(e))?;
-        let own = ["type", "table", "name"];
-        let properties = settings.iter().filter(|(key, _)| !own.contains(&key.as_str()));
+        let own = ["type", "table", "name", "uri", "warehouse"];
+        let others = || settings.iter().filter(|(key, _)| !own.contains(&key.as_str()));
+        if let (Kind::Sql, Some((key, _))) = (kind, others().next()) {
+            return Err(Error::invalid(format!("sink.catalog.properties.{key} has no effect: a database takes none"))
+                .safe("nothing was read or written")
+                .way(format!("remove `{key}`")));
+        }
+        // Of a header it would be shown, with its value, by who refuses it.
+        if let Some((key, _)) = others().find(|(_, value)| value.chars().any(char::is_control)) {
+            let what = format!("sink.catalog.properties.{key} has a line break or another control character");
+            return Err(Error::invalid(what)
+                .safe("nothing was read or written")
+                .way("take it out: files with secrets often end with a line break"));
+        }
+        let passed = settings.iter().filter(|(key, _)| !["type", "table", "name"].contains(&key.as_str()));
         Ok(Self {
             kind,
             name: settings.get("name").cloned().unwrap_or_else(|| "default".to_owned()),
             table: TableIdent::new(namespace, name.to_owned()),
-            properties: properties.map(|(key, value)| (key.clone(), value.clone())).collect(),
+            database,
+            properties: passed.map(|(key, value)| (key.clone(), value.clone())).collect(),
         })
-    }
-
-    /// The database file, if it is one.
-    fn database(&self) -> Option<PathBuf> {
-        let path = self.properties.get("uri")?.strip_prefix("sqlite:")?;
-        let path = path.strip_prefix("//").unwrap_or(path);
-        let path = path.split('?').next().unwrap_or(path);
-        (!path.is_empty() && path != ":memory:").then(|| PathBuf::from(path))
     }
 
     async fn open(&self, place: &Place) -> Result<Arc<dyn Catalog>> {
         let storage = Arc::new(TableStorage::new(place.clone()));
         let failed = |e: iceberg::Error| {
             Error::new(ErrorKind::Unavailable, "the catalog cannot be reached")
-                .at(&place.root)
+                .at(format!("{self:?}, of {}", place.location))
                 .safe("nothing was changed")
+                .way("run again when it can be: it may be locked or down")
                 .way("look at sink.catalog: type, uri")
                 .caused_by(e)
         };
         let mut properties = self.properties.clone();
         Ok(match self.kind {
             Kind::Sql => {
-                let uri = properties.entry("uri".to_owned()).or_default();
                 // As other tools do it: a database that is not there is made.
-                if self.database().is_some() && !uri.contains("mode=") {
-                    uri.push_str(if uri.contains('?') { "&mode=rwc" } else { "?mode=rwc" });
-                }
+                let path = self.database.as_deref().unwrap_or(Path::new("")).to_string_lossy();
+                let uri = format!("sqlite:{}?mode=rwc", utf8_percent_encode(&path, ESCAPED));
+                properties.insert("uri".to_owned(), uri);
                 properties.insert("sql_bind_style".to_owned(), "QMark".to_owned());
                 let builder = SqlCatalogBuilder::default().with_storage_factory(storage);
                 Arc::new(builder.load(self.name.clone(), properties).await.map_err(failed)?)
@@ -138,12 +154,86 @@ impl CatalogOptions {
     }
 }
 
+/// What the path of a database is escaped by in its URI, which is decoded again.
+const ESCAPED: &AsciiSet = &CONTROLS.add(b'%').add(b'?').add(b'#');
+
+/// The file that `uri` names, an absolute path.
+fn database(uri: &str) -> Result<PathBuf> {
+    let refuse = |what: &str| {
+        Error::invalid(format!("sink.catalog.uri is \"{}\", {what}", without_user(uri)))
+            .safe("nothing was read or written")
+            .way("write an SQLite database with its whole path: \"sqlite:////path/to/catalog.db\"")
+    };
+    let Some(path) = uri.strip_prefix("sqlite:") else {
+        return Err(refuse("and type \"sql\" is for SQLite databases only in this version"));
+    };
+    // pyiceberg, by SQLAlchemy, takes the part behind three slashes for the path, relative or not.
+    let path = match path.strip_prefix("///") {
+        Some(path) if path.starts_with('/') => path,
+        Some(_) => return Err(refuse("which is a relative path to some tools and an absolute one to others")),
+        None if path.starts_with('/') && !path.starts_with("//") => path,
+        None => return Err(refuse("which is no absolute path")),
+    };
+    if path.contains('?') {
+        return Err(refuse("and has a query"));
+    }
+    // Not decoded: nor does pyiceberg.
+    Ok(PathBuf::from(path))
+}
+
+/// Whether the file `path` is a catalog, found out without changing it. An error when it, or its folder, cannot be.
+async fn is_catalog(options: &CatalogOptions, path: &Path) -> Result<bool> {
+    let unavailable = |what: &str| {
+        Error::new(ErrorKind::Unavailable, format!("the database of the catalog {what}"))
+            .at(path.display())
+            .safe("nothing was read or written")
+            .way("look at sink.catalog.uri")
+    };
+    match tokio::fs::try_exists(path).await {
+        Ok(true) => {}
+        Ok(false) => {
+            let folder = path.parent().unwrap_or(Path::new("/"));
+            let is_there = matches!(tokio::fs::metadata(folder).await, Ok(meta) if meta.is_dir());
+            return if is_there { Ok(false) } else { Err(unavailable("is to be in a folder that is not there")) };
+        }
+        Err(error) => return Err(unavailable("cannot be looked at").caused_by(error)),
+    }
+    let failed = |error: sqlx::Error| unavailable("cannot be read").way("run again when it can be").caused_by(error);
+    let how = SqliteConnectOptions::new().filename(path).read_only(true).busy_timeout(Duration::from_secs(20));
+    let mut connection = how.connect().await.map_err(failed)?;
+    let columns = "SELECT name FROM pragma_table_info('iceberg_tables')";
+    let columns: Vec<String> = sqlx::query_scalar(columns).fetch_all(&mut connection).await.map_err(failed)?;
+    connection.close().await.map_err(failed)?;
+    if !columns.is_empty() && !columns.iter().any(|column| column == "iceberg_type") {
+        let what = "the catalog is of an older form, without the column iceberg_type";
+        return Err(Error::new(ErrorKind::Unsupported, what)
+            .at(format!("{options:?}"))
+            .safe("nothing was read or written")
+            .way("add it: ALTER TABLE iceberg_tables ADD COLUMN iceberg_type VARCHAR(5)"));
+    }
+    Ok(!columns.is_empty())
+}
+
+/// A URL without who it is for, which may be a secret.
+fn without_user(uri: &str) -> &str {
+    uri.split_once("://").and_then(|(_, rest)| rest.split_once('@')).map_or(uri, |(_, host)| host)
+}
+
 /// A catalog that is opened when it is first asked.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct Registry {
     pub(crate) table: TableIdent,
     options: Option<CatalogOptions>,
     catalog: Arc<OnceCell<Arc<dyn Catalog>>>,
+}
+
+impl std::fmt::Debug for Registry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.options {
+            Some(options) => write!(f, "{options:?}"),
+            None => write!(f, "{} in a catalog", self.table),
+        }
+    }
 }
 
 impl Registry {
@@ -157,9 +247,11 @@ impl Registry {
 
     /// The catalog. `None`: it is not there yet, and is only made `to_write`.
     pub(crate) async fn catalog(&self, place: &Place, to_write: bool) -> Result<Option<Arc<dyn Catalog>>> {
-        if let Some(database) = self.options.as_ref().and_then(CatalogOptions::database)
+        let options = self.options.as_ref();
+        if let Some((options, path)) = options.and_then(|options| Some((options, options.database.as_deref()?)))
             && !to_write
-            && matches!(tokio::fs::try_exists(&database).await, Ok(false))
+            && !self.catalog.initialized()
+            && !is_catalog(options, path).await?
         {
             return Ok(None);
         }

@@ -2,8 +2,6 @@
 
 use std::collections::HashMap;
 
-use arrow_array::timezone::Tz;
-use arrow_cast::parse::string_to_datetime;
 use iceberg::spec::{
     DataContentType, DataFile, DataFileBuilder, DataFileFormat, Datum, Literal, PartitionSpec, PrimitiveType, Schema,
     Struct,
@@ -206,10 +204,33 @@ fn literal(text: &str, of: &PrimitiveType) -> Option<Literal> {
     })
 }
 
-/// The microseconds since 1970 of a time without a zone.
+/// The microseconds since 1970 of a time without a zone, `2024-02-29T23:59:59.5`, of any year.
 fn micros(text: &str) -> Option<i64> {
-    let utc: Tz = "+00:00".parse().ok()?;
-    Some(string_to_datetime(&utc, text).ok()?.timestamp_micros())
+    let (date, time) = text.split_once('T')?;
+    let (sign, date) = match (date.strip_prefix('-'), date.strip_prefix('+')) {
+        (Some(rest), _) => (-1, rest),
+        (None, Some(rest)) => (1, rest),
+        (None, None) => (1, date),
+    };
+    let mut numbers = date.split('-').map(|part| part.parse::<i64>().ok());
+    let (year, month, day) = (sign * numbers.next()??, numbers.next()??, numbers.next()??);
+    let (clock, fraction) = time.split_once('.').unwrap_or((time, ""));
+    let mut numbers = clock.split(':').map(|part| part.parse::<i64>().ok());
+    let (hours, minutes, seconds) = (numbers.next()??, numbers.next()??, numbers.next().unwrap_or(Some(0))?);
+    let fraction: i64 = format!("{fraction:0<6}").get(..6)?.parse().ok()?;
+    let seconds = days(year, month, day)?.checked_mul(86_400)?.checked_add(hours * 3_600 + minutes * 60 + seconds)?;
+    seconds.checked_mul(1_000_000)?.checked_add(fraction)
+}
+
+/// The day number of a date after 1970-01-01 (Howard Hinnant's days_from_civil).
+fn days(year: i64, month: i64, day: i64) -> Option<i64> {
+    if !(1..=12).contains(&month) || !(1..=31).contains(&day) {
+        return None;
+    }
+    let year = if month <= 2 { year - 1 } else { year };
+    let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));
+    let day_of_year = (153 * (month + if month > 2 { -3 } else { 9 }) + 2) / 5 + day - 1;
+    Some(era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + day_of_year - 719_468)
 }
 
 #[cfg(test)]
@@ -245,6 +266,12 @@ mod tests {
         let at = 1_700_000_000_000_001;
         assert_eq!(literal("2023-11-14T22:13:20.000001", &PrimitiveType::Timestamp), Some(Literal::timestamp(at)));
         assert_eq!(literal("2023-11-14T22:13:20", &PrimitiveType::Timestamp), Some(Literal::timestamp(at - 1)));
+        for micros in [i64::from(i32::MAX) * 1_000_000, -1, -62_135_596_800_000_001, 253_402_300_800_000_000, 0] {
+            let array = arrow_array::TimestampMicrosecondArray::from(vec![micros]);
+            let text = arrow_cast::cast(&array, &arrow_schema::DataType::Utf8).unwrap();
+            let text = arrow_array::cast::AsArray::as_string::<i32>(&text).value(0).to_owned();
+            assert_eq!(literal(&text, &PrimitiveType::Timestamp), Some(Literal::timestamp(micros)), "{text}");
+        }
         assert_eq!(literal("", &PrimitiveType::String), Some(Literal::string("")));
         assert_eq!(literal("0x1", &PrimitiveType::Long), None);
     }

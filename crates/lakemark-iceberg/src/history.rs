@@ -54,7 +54,7 @@ pub(crate) fn history(metadata: &TableMetadata, since: Option<u64>, store: Store
     let (since_then, id) = (since.unwrap_or_default(), store.to_string());
     let mut history = History::default();
     let mut reached = None;
-    let mut oldest = None;
+    let mut oldest: Option<&SnapshotRef> = None;
     for snapshot in ancestry(metadata) {
         if sequence(snapshot) <= since_then {
             reached = Some(sequence(snapshot));
@@ -64,9 +64,13 @@ pub(crate) fn history(metadata: &TableMetadata, since: Option<u64>, store: Store
         oldest = Some(snapshot);
     }
     history.markers.reverse();
-    let came_from = oldest.and_then(|oldest| oldest.parent_snapshot_id());
-    if reached.is_none() && came_from.is_some() {
-        // Expired: what is between is known no more, but for the number of the last commit, which cannot be told a version.
+    // One without a parent is the first ever, or those before it are expired: some tools keep their ids, others do not.
+    let is_first = |oldest: &SnapshotRef| oldest.parent_snapshot_id().is_none() && sequence(oldest) == 1;
+    let is_cut = reached.is_none() && oldest.is_some_and(|oldest| !is_first(oldest));
+    // The property is of the last commit: what is not in it, and in no snapshot, never was.
+    history.has_all_markers = true;
+    if is_cut {
+        // What is between is known no more, but for the number of the last commit, which cannot be told a version.
         history.gap = Some(since_then + 1);
         if let Some((n, digest)) = last(metadata, store).filter(|last| !history.markers.iter().any(|m| m.n == last.0)) {
             history.markers.insert(0, Marker { n, digest, version: version(metadata) });

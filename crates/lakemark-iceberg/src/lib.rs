@@ -7,7 +7,7 @@
 //! use lakemark_iceberg::CatalogOptions;
 //!
 //! # fn main() -> lakemark::Result<()> {
-//! let catalog = [("type", "sql"), ("uri", "sqlite:///lake/catalog.db"), ("table", "lake.docs_upper")];
+//! let catalog = [("type", "sql"), ("uri", "sqlite:////lake/catalog.db"), ("table", "lake.docs_upper")];
 //! let catalog = CatalogOptions::parse(&catalog.map(|(key, value)| (key.into(), value.into())).into())?;
 //! let table: Arc<dyn OutputSink> =
 //!     lakemark_iceberg::connect("/lake/docs_upper", &StorageOptions::default(), catalog)?;

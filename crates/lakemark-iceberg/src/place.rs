@@ -39,6 +39,14 @@ impl Place {
     /// The place that `url` names, reached with `options`.
     pub(crate) fn connect(url: &str, options: &StorageOptions) -> Result<Self> {
         let root = Root::parse(url)?;
+        if root.prefix().contains(['#', '?']) {
+            return Err(Error::invalid(
+                "an Iceberg table cannot be where `#` or `?` is in the path: other tools end it there",
+            )
+            .at(&root)
+            .safe("nothing was read or written")
+            .way("put it somewhere else"));
+        }
         if root.is_local() {
             return Self::on_disk(root, Arc::new(RealDisk));
         }

@@ -228,9 +228,10 @@ pub(crate) fn check_appendable(rows: &ArrowSchema, table: &Schema, partition_by:
             ))
             .way("run again: new files are written by the ids that the table has now"));
         }
-        if column.required {
+        if column.required || has_required(&column.field_type) {
+            let within = if column.required { "" } else { " has something within that" };
             return Err(refuse(format!(
-                "column `{name}` of the table is required, which is not checked in this version"
+                "column `{name}` of the table{within} is required, which is not checked in this version"
             ))
             .way("make it optional in the table (ALTER TABLE ... ALTER COLUMN ... DROP NOT NULL)"));
         }
@@ -250,6 +251,17 @@ fn shown(of: &Type) -> String {
     match of {
         Type::Primitive(of) => of.to_string(),
         other => serde_json::to_string(other).unwrap_or_else(|_| other.to_string()),
+    }
+}
+
+/// Whether something within a type must not be null; keys of maps never are.
+fn has_required(of: &Type) -> bool {
+    let field = |field: &NestedFieldRef| field.required || has_required(&field.field_type);
+    match of {
+        Type::Primitive(_) => false,
+        Type::List(list) => field(&list.element_field),
+        Type::Map(map) => has_required(&map.key_field.field_type) || field(&map.value_field),
+        Type::Struct(of) => of.fields().iter().any(field),
     }
 }
 

@@ -1,6 +1,7 @@
 //! The table: what the driver of commits asks, answered from its catalog and its metadata.
 
 use std::collections::{HashMap, HashSet};
+use std::str::FromStr;
 use std::sync::Arc;
 
 use arrow_schema::Schema as ArrowSchema;
@@ -8,7 +9,7 @@ use async_trait::async_trait;
 use iceberg::spec::{DataFile, FormatVersion, ManifestContentType, ManifestFile, PartitionSpec, Schema, Transform};
 use iceberg::table::Table as Loaded;
 use iceberg::transaction::{ApplyTransactionAction, Transaction};
-use iceberg::{Catalog, TableCreation, TableIdent};
+use iceberg::{Catalog, MetadataLocation, TableCreation, TableIdent};
 use lakemark::disk::Disk;
 use lakemark::{
     Attempted, Bucket, Error, ErrorKind, FilesAt, History, Noted, OutputFile, Result, Root, StorageOptions, StoreId,
@@ -214,6 +215,10 @@ impl Table for IcebergTable {
         &self.place.root
     }
 
+    fn name(&self) -> String {
+        format!("{}, {:?}", self.place.location, self.registry)
+    }
+
     fn partition_by(&self) -> &[String] {
         &self.partition_by
     }
@@ -271,6 +276,15 @@ impl Table for IcebergTable {
                 .here(Error::new(ErrorKind::Unsupported, format!("{what}, and this version of lakemark writes 2")))
                 .safe("nothing was written to the table")
                 .way("write to a table of format version 2, or to a new one"));
+        }
+        if let Some(location) = base.0.metadata_location().filter(|at| MetadataLocation::from_str(at).is_err()) {
+            return Err(self
+                .here(Error::new(
+                    ErrorKind::Unsupported,
+                    format!("the metadata of the table is in {location}, a name that cannot be counted on from"),
+                ))
+                .safe("nothing was written to the table")
+                .way("let another tool commit to it once: it names the next one in the catalogs' way"));
         }
         let (schema, spec) = (metadata.current_schema(), metadata.default_partition_spec());
         if let Some(field) = spec.fields().iter().find(|field| field.transform != Transform::Identity) {

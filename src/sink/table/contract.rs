@@ -120,6 +120,10 @@ impl<S: TableSubject + std::fmt::Debug + 'static> Table for FaultyTable<S> {
         self.table.root()
     }
 
+    fn name(&self) -> String {
+        self.table.name()
+    }
+
     fn partition_by(&self) -> &[String] {
         self.table.partition_by()
     }
@@ -259,7 +263,8 @@ impl<S: TableSubject + std::fmt::Debug + 'static> Scene<S> {
 
     fn intent<'a>(&'a self, n: u64, base: Option<&'a TableState>, files: &'a [OutputFile]) -> Intent<'a> {
         let digest = if n == 1 { "first" } else { "next" };
-        Intent { store: self.store, n, digest, base, files, leaving: &[], recovered: false, holder: &self.holder }
+        let (store, holder) = (self.store, &self.holder);
+        Intent { store, n, digest, base, unbound: false, files, leaving: &[], recovered: false, holder }
     }
 
     async fn expect_live(&self, wanted: &[OutputFile], foreign: usize, what: &str) {
@@ -336,6 +341,7 @@ pub async fn check<S: TableSubject + std::fmt::Debug + 'static>(contract: &Table
     gives_up_behind_a_barrier(&scene(), &scene()).await;
     stalled_predecessors(scene).await;
     takes_out_what_it_replaces(scene).await;
+    two_first_commits(&scene()).await;
     is_the_same_table(scene).await;
 }
 
@@ -449,6 +455,28 @@ async fn gives_up_behind_a_barrier<S: TableSubject + std::fmt::Debug + 'static>(
         assert!(next.version > table.version);
         scene.expect_live(&whole, live, "the next number commits").await;
     }
+}
+
+/// A table that was not there when the commit was decided, and that somebody else has made and filled since.
+async fn two_first_commits<S: TableSubject + std::fmt::Debug + 'static>(scene: &Scene<S>) {
+    let files = scene.staged().await;
+    let (other, theirs) = (StoreId::random(), scene.staged().await);
+    let intent = Intent { unbound: true, ..scene.intent(1, None, &files) };
+    let faster = Intent { store: other, ..Intent { files: &theirs, ..intent } };
+    let stall = Arc::new(Stall::default());
+    let stalled = scene.driver([TableFault::Stalled(Arc::clone(&stall))]).await;
+    let overtake = async {
+        stall.arrived().await;
+        done(scene.driver([]).await.commit(&faster).await.unwrap());
+        stall.release();
+    };
+    let (late, ()) = tokio::join!(stalled.commit(&intent), overtake);
+    let error = late.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+    assert!(error.to_string().contains(&other.to_string()), "the other store is named: {error}");
+    scene.expect_live(&theirs, 0, "one store fills it").await;
+    // A person says that both are to write to it.
+    done(scene.driver([]).await.commit(&Intent { unbound: false, recovered: true, ..intent }).await.unwrap());
 }
 
 /// Files that leave with those that enter: in one version, only as they were written, and never twice.

@@ -70,7 +70,7 @@ impl<T: Table> CommitDriver<T> {
     }
 
     fn refuse(&self, what: String) -> Error {
-        Error::refused(what).at(self.table.root()).safe("nothing was changed; nothing was written to the table")
+        Error::refused(what).at(self.table.name()).safe("nothing was changed; nothing was written to the table")
     }
 
     /// What `base` says about `intent`.
@@ -92,8 +92,17 @@ impl<T: Table> CommitDriver<T> {
             return Ok(verdict);
         }
         // Nobody but this process can have begun, and the log since its base is whole: the files need not be looked for.
-        if !doubt && history.gap.is_none() && history.rolled_back.is_none() {
+        let is_whole = history.gap.is_none() || history.has_all_markers;
+        if !doubt && is_whole && history.rolled_back.is_none() {
             return Ok(Verdict::Absent);
+        }
+        if let Some(base) = base
+            && is_whole
+            && self.table.last_marker(base, intent.store).await? >= Some(n)
+        {
+            return Ok(Verdict::Undecided(format!(
+                "commit {n} was in the table, and is not any more: it was taken back"
+            )));
         }
         let live = match base {
             Some(base) => {
@@ -119,7 +128,7 @@ impl<T: Table> CommitDriver<T> {
     fn cannot_decide(&self, intent: &Intent<'_>, why: &str) -> Error {
         let n = intent.n;
         Error::new(ErrorKind::CannotDecide, format!("whether commit {n} is in the table cannot be decided: {why}"))
-            .at(self.table.root())
+            .at(self.table.name())
             .safe("nothing was committed, and nothing was deleted")
             .way(format!(
                 "look at the table; if the {} files of commit {n} are in it: lakemark accept {n} JOB",
@@ -157,6 +166,12 @@ impl<T: Table> CommitDriver<T> {
                 Verdict::Void(version) => {
                     let unfit = self.unfit(intent.files).await?;
                     return Ok(Settled::Void { unfit, table: self.state_at(base.as_ref(), Some(version), intent.n) });
+                }
+                Verdict::Absent if intent.unbound => {
+                    // Another store's first commit may have been faster, and be of the same job.
+                    if let Some(base) = &base {
+                        self.check_others(base, Some(intent.store)).await?;
+                    }
                 }
                 Verdict::Absent => {}
                 Verdict::Undecided(why) => {
@@ -235,7 +250,7 @@ impl<T: Table> CommitDriver<T> {
             ErrorKind::Unavailable,
             format!("commit {n} was overtaken {CONFLICTS} times by other writers of the table"),
         )
-        .at(self.table.root())
+        .at(self.table.name())
         .safe("its files wait; nothing of it is visible")
         .way("run again when the table is less busy: only the commit is left to do")
     }
@@ -309,13 +324,7 @@ impl<T: Table> CommitDriver<T> {
     /// A table that the store has not committed to.
     async fn check_unknown(&self, base: &T::Base, expected: Option<&Expected>) -> Result<()> {
         let store = expected.map(|expected| expected.store);
-        if let Some(other) = self.table.other_store(base, store).await? {
-            return Err(self
-                .refuse(format!("the table belongs to store {other}, which is not the store given"))
-                .way("give the `store` that the table belongs to")
-                .way("write to another table")
-                .way("if both are to write to it: lakemark accept --table JOB"));
-        }
+        self.check_others(base, store).await?;
         // The first commit may have landed before it was recorded.
         let own = match (expected, store) {
             (Some(expected), Some(store)) if expected.intent.is_some() => {
@@ -331,6 +340,16 @@ impl<T: Table> CommitDriver<T> {
             .way("write to a new or empty table")
             .way("to append to it: lakemark accept --table JOB")
             .way("if its rows are of an earlier store, give that `store`"))
+    }
+
+    /// Refuses a table that belongs to another store.
+    async fn check_others(&self, base: &T::Base, store: Option<StoreId>) -> Result<()> {
+        let Some(other) = self.table.other_store(base, store).await? else { return Ok(()) };
+        Err(self
+            .refuse(format!("the table belongs to store {other}, which is not the store given"))
+            .way("give the `store` that the table belongs to")
+            .way("write to another table")
+            .way("if both are to write to it: lakemark accept --table JOB"))
     }
 
     /// The log does not go back to where the store left the table: what it committed last tells whether it was taken back.

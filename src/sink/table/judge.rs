@@ -71,10 +71,10 @@ impl Evidence<'_> {
             (None, _, _) => Verdict::LookAtFiles,
             (Some((live, all)), _, _) if all > 0 && live == all => Verdict::Done(None),
             (Some((live, all)), _, _) if live > 0 => undecided(format!("{live} of its {all} files are in the table")),
-            (_, Some(version), _) => undecided(format!(
+            (_, Some(version), _) if !history.has_all_markers => undecided(format!(
                 "none of its files is in the table, and version {version}, which could tell why, is gone from its log"
             )),
-            (_, None, Some(what)) => {
+            (_, _, Some(what)) => {
                 undecided(format!("none of its files is in the table, and it was taken back: {what}"))
             }
             _ => Verdict::Absent,

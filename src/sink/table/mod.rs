@@ -70,6 +70,8 @@ pub struct History {
     pub gap: Option<u64>,
     /// What took the table back to an older state, in words.
     pub rolled_back: Option<String>,
+    /// Whether every marker is in `markers`, whatever else is gone.
+    pub has_all_markers: bool,
 }
 
 /// One commit: files and the marker that names their set, or no file and the marker of a barrier.
@@ -113,6 +115,11 @@ pub trait Table: Debug + Clone + Send + Sync + 'static {
 
     /// Where it is.
     fn root(&self) -> &Root;
+
+    /// What messages call it: where it is, and by which name it is known.
+    fn name(&self) -> String {
+        self.root().to_string()
+    }
 
     /// The columns by which it is partitioned.
     fn partition_by(&self) -> &[String];

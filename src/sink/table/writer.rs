@@ -49,13 +49,26 @@ impl TableWriter {
         }
     }
 
+    /// Writes `batch`, and lets go of what was written.
+    ///
+    /// # Errors
+    /// Those of the writer of tasks.
+    pub async fn try_stage(&self, batch: &RecordBatch) -> crate::Result<()> {
+        let id = CheckpointId::first(Epoch(1), InputId(u32::MAX));
+        self.writer(id).write(batch).await
+    }
+
+    fn writer(&self, id: CheckpointId) -> TaskWriter {
+        let (sink, options, store) = (Arc::clone(&self.sink), Arc::clone(&self.options), self.store.short());
+        let attempt = AttemptNonce::random();
+        TaskWriter::new(sink, options, &self.schema, &self.schema, store, id, attempt).unwrap()
+    }
+
     /// Files of `batch` that wait for their commit.
     pub async fn stage(&mut self, batch: &RecordBatch) -> Vec<OutputFile> {
         self.tasks += 1;
         let id = CheckpointId::first(Epoch(1), InputId(self.tasks));
-        let (sink, options, store) = (Arc::clone(&self.sink), Arc::clone(&self.options), self.store.short());
-        let attempt = AttemptNonce::random();
-        let mut writer = TaskWriter::new(sink, options, &self.schema, &self.schema, store, id, attempt).unwrap();
+        let mut writer = self.writer(id);
         writer.write(batch).await.unwrap();
         writer.finish().await.unwrap()
     }

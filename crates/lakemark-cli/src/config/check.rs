@@ -142,6 +142,7 @@ impl JobConfig {
             (None, kind) if kind != SinkKind::None => Err(Error::invalid("`sink.url` is missing")
                 .way("add [sink] with `kind` and `url`, or --sink KIND:URL")
                 .way("or discard the output: --sink none")),
+            (_, SinkKind::Iceberg) => self.sink.catalog.parse().and_then(|_| self.check_store()),
             _ => self.check_store(),
         }
     }

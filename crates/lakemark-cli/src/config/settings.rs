@@ -5,6 +5,7 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use lakemark::{Error, Result, StorageOptions};
+use lakemark_iceberg::CatalogOptions;
 
 use super::section::Section;
 use super::tree::{Item, Value, element};
@@ -162,7 +163,7 @@ impl Setting for Vec<SourceConfig> {
 
 impl CatalogConfig {
     /// The settings by their keys.
-    pub(crate) fn to_map(&self) -> BTreeMap<String, String> {
+    fn to_map(&self) -> BTreeMap<String, String> {
         let own = [
             ("type", &self.kind),
             ("uri", &self.uri),
@@ -173,6 +174,22 @@ impl CatalogConfig {
         let own = own.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value.clone()?)));
         let others = self.properties.iter().map(|(key, value)| (key.to_owned(), value.to_owned()));
         others.chain(own).collect()
+    }
+
+    /// The catalog that an Iceberg table is in.
+    ///
+    /// # Errors
+    /// [`Invalid`](lakemark::ErrorKind::Invalid), also when no setting is given.
+    pub(crate) fn parse(&self) -> Result<CatalogOptions> {
+        let settings = self.to_map();
+        if settings.is_empty() {
+            let example = "{ type = \"sql\", uri = \"sqlite:////path/to/catalog.db\", table = \"namespace.name\" }";
+            return Err(Error::invalid("`sink.catalog` is missing: an Iceberg table is known by its catalog")
+                .safe("nothing was read or written")
+                .way("give the job, not only its store")
+                .way(format!("add catalog = {example} to [sink]")));
+        }
+        CatalogOptions::parse(&settings)
     }
 }
 

@@ -188,9 +188,9 @@ fn every_type_of_value_is_read() {
     "unknown key `source[1].nme`\n  at: job.toml:6\n  way on: did you mean `source[1].name`?"
 )]
 #[case::not_in_this_version(
-    "format = \"csv\"\non_change = \"replace\"",
-    "not in this version: `source.docs.format` (sources are parquet), `source.docs.on_change` (reprocess, ignore and \
-     fail work)\n  safe: nothing was read and nothing was changed\n  way on: remove what is named"
+    "format = \"csv\"\nmode = \"rows\"",
+    "not in this version: `source.docs.format` (sources are parquet), `source.docs.mode` (finished work is known by \
+     files, not by rows)\n  safe: nothing was read and nothing was changed\n  way on: remove what is named"
 )]
 #[case::no_effect(
     "[[source]]\nname = \"l\"\nurl = \"/l\"\nrole = \"lookup\"\non_change = \"ignore\"",
@@ -453,10 +453,11 @@ fn options_of_object_stores_on_a_disk_are_without_effect(#[case] set: &str, #[ca
 #[case("source.docs.on_delete=retract")]
 fn old_output_leaves_where_it_can(#[case] set: &str) {
     job(SMALLEST, &["--set", set]).unwrap().check().unwrap();
-    let with = |kind: &str| job(SMALLEST, &["--set", set, "--set", kind]).unwrap().check().unwrap_err();
-    let iceberg = with("sink.kind=iceberg");
+    let with = |more: &[&str]| job(SMALLEST, &[&["--set", set][..], more].concat()).unwrap().check().unwrap_err();
+    let catalog = r#"sink.catalog={ type = "sql", uri = "sqlite:////c.db", table = "a.b" }"#;
+    let iceberg = with(&["--set", "sink.kind=iceberg", "--set", catalog]);
     assert!(iceberg.to_string().contains("Iceberg") && iceberg.kind() == ErrorKind::Unsupported, "{iceberg}");
-    let none = with("sink.kind=none");
+    let none = with(&["--set", "sink.kind=none"]);
     assert!(none.to_string().contains("has no effect"), "{none}");
 }
 
@@ -465,9 +466,42 @@ fn a_catalog_is_of_iceberg_tables() {
     let set = ["--set", "sink.catalog.type=rest"];
     let message = message(job(SMALLEST, &set).and_then(|job| job.check().map(|()| job)));
     assert!(message.contains("only Iceberg tables are in a catalog"), "{message}");
-    let job = job(SMALLEST, &[&set[..], &["--set", "sink.kind=iceberg"]].concat()).unwrap();
-    job.check().unwrap();
-    assert_eq!(job.sink.catalog.to_map(), [("type".to_owned(), "rest".to_owned())].into());
+    let iceberg = |more: &[&str]| {
+        let set: Vec<String> = more.iter().map(|more| format!("sink.catalog.{more}")).collect();
+        let set = set.iter().flat_map(|set| ["--set", set.as_str()]);
+        let args: Vec<&str> = ["--set", "sink.kind=iceberg"].into_iter().chain(set).collect();
+        job(SMALLEST, &args).unwrap().check().map_err(|error| error.to_string()).err().unwrap_or_default()
+    };
+    let sql = ["type=sql", "table=a.b"];
+    for (uri, what) in [
+        ("uri=sqlite:////lake/catalog.db", ""),
+        ("uri=sqlite:/lake/a b%20c.db", ""),
+        ("uri=sqlite:///lake/catalog.db", "relative path to some tools"),
+        ("uri=sqlite:catalog.db", "no absolute path"),
+        ("uri=sqlite::memory:", "no absolute path"),
+        ("uri=sqlite:////lake/catalog.db?mode=ro", "query"),
+        ("uri=postgres://user:hunter2@host/db", "SQLite databases only"),
+        ("warehouse=/lake", "no `uri`"),
+    ] {
+        let told = iceberg(&[sql[0], sql[1], uri]);
+        assert!(told.contains(what) && told.is_empty() == what.is_empty(), "{uri}: {told}");
+        assert!(!told.contains("hunter2"), "{told}");
+    }
+    let rest = ["type=rest", "table=a.b", "uri=http://host/"];
+    for (set, what) in [
+        (&["properties.token=\"hunter2\\n\""][..], "properties.token has a line break"),
+        (&["properties.token=hunter2"], ""),
+        (&["uri=http://host/?token=hunter2"], "has a query"),
+        (&["type=memory"], "ends with the process"),
+        (&["type=hive"], "one of sql, rest"),
+        (&["type=sql", "uri=sqlite:////c.db", "properties.pool=ten"], "takes none"),
+        (&["table=a"], "namespace.table"),
+    ] {
+        let told = iceberg(&[&rest[..], set].concat());
+        assert!(told.contains(what) && told.is_empty() == what.is_empty(), "{set:?}: {told}");
+        assert!(!told.contains("hunter2"), "{told}");
+    }
+    assert!(iceberg(&[]).contains("`sink.catalog` is missing"));
 }
 
 #[test]

@@ -117,10 +117,27 @@ fn a_zombie_that_goes_on_at_any_point_doubles_nothing(#[values(Delta, Iceberg)] 
         assert!(matches!(successor.outcome(), "done" | "nothing"), "{successor}");
         scene.assert_exact();
         zombie.signal(Signal::CONT);
-        zombie.wait();
+        let ended = zombie.wait();
+        assert!(matches!(ended.code(), 0 | 4), "{step}: it is fenced, or was done: {}\n{}", ended.code(), ended.stderr);
         scene.assert_exact_for_all();
         scene.run(&[]).nothing();
     }
+}
+
+/// Two stores that begin at the same time: one of them fills the table.
+#[rstest]
+fn of_two_stores_that_begin_at_once_one_is_refused(#[values(Delta, Iceberg)] kind: Kind) {
+    let scene = scene(kind);
+    let other = scene.path("other");
+    let mut slow = scene.start(&[], &[("LAKEMARK_STOP_AT", "table.before")]);
+    assert!(slow.until_stopped());
+    scene.run(&["--store", other.to_str().unwrap()]).done();
+    slow.signal(Signal::CONT);
+    Scene::ran(&slow.wait()).error(5, "Refused", &["belongs to store", "lakemark accept --table"]);
+    scene.assert_exact_for_all();
+    scene.run(&[]).error(5, "Refused", &["belongs to store"]);
+    scene.assert_exact_for_all();
+    scene.run(&["--store", other.to_str().unwrap()]).nothing();
 }
 
 /// Staged files that were lost before their commit: a barrier, and exactly their work again.

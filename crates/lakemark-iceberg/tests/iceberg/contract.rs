@@ -31,7 +31,7 @@ fn none() -> StorageOptions {
 
 /// A table in a new folder below `folder` that no URL can spell as it is, in a database of its own.
 pub fn on_disk(folder: &Path, n: u32) -> (Subject, DataFiles) {
-    let path = folder.join(format!("ta ble%20é#[{n}]"));
+    let path = folder.join(format!("ta ble%20é[{n}]"));
     let url = path.to_str().unwrap();
     let database = folder.join(format!("cata log {n}.db"));
     let catalog = options("sql", &format!("sqlite:{}", database.display()));

@@ -88,6 +88,13 @@ async fn rows_that_do_not_fit_are_refused() {
         assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
         assert!(error.to_string().contains(what), "{error}");
     }
+    let inner = NestedField::new(5, "x", Type::Primitive(PrimitiveType::Long), true);
+    let inner = Type::Struct(iceberg::spec::StructType::new(vec![Arc::new(inner)]));
+    let nested = vec![column(3, "id", PrimitiveType::Long, false), Arc::new(NestedField::optional(4, "s", inner))];
+    subject.change(columns(nested)).await;
+    let x = DataType::Struct(vec![Field::new("x", DataType::Int64, true)].into());
+    let error = of("s", x).await.check_fits(&base().await).unwrap_err();
+    assert!(error.to_string().contains("`s` of the table has something within that is required"), "{error}");
     // A query that is planned anew takes the ids that the table has.
     of("id", DataType::Int64).await.check_fits(&base().await).unwrap();
 }
@@ -122,6 +129,46 @@ async fn metadata_that_cannot_be_read_is_never_no_table() {
     std::fs::write(&site.database, "no database").unwrap();
     let error = site.sink().table(writer.store).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+}
+
+/// A file that is there and is no catalog is not made one by who only looks; a folder that is not there is told at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn who_only_looks_changes_nothing() {
+    let site = Site::new();
+    let sql = async |text: &'static str| {
+        use sqlx::{ConnectOptions, Connection};
+        let how = sqlx::sqlite::SqliteConnectOptions::new().filename(&site.database).create_if_missing(true);
+        let mut connection = how.connect().await.unwrap();
+        sqlx::query(text).execute(&mut connection).await.unwrap();
+        connection.close().await.unwrap();
+    };
+    sql("CREATE TABLE of_somebody_else (n INT)").await;
+    let before = std::fs::read(&site.database).unwrap();
+    let store = lakemark::StoreId::random();
+    assert_eq!(site.sink().table(store).await.unwrap(), None);
+    assert_eq!(std::fs::read(&site.database).unwrap(), before);
+    site.writer(&one_column(), &[]).await.add(&rows(0..1)).await;
+    sql("ALTER TABLE iceberg_tables DROP COLUMN iceberg_type").await;
+    let error = site.sink().table(store).await.unwrap_err();
+    assert!(error.to_string().contains("ADD COLUMN iceberg_type"), "{error}");
+    std::fs::remove_dir_all(site.folder()).unwrap();
+    let error = site.sink().table(store).await.unwrap_err();
+    assert!(error.to_string().contains("a folder that is not there"), "{error}");
+}
+
+/// No value is changed by how it is stored.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn values_that_lose_digits_end_their_task() {
+    use arrow_array::{ArrayRef, Time64NanosecondArray, TimestampNanosecondArray};
+    let columns: [ArrayRef; 2] =
+        [Arc::new(Time64NanosecondArray::from(vec![1_001])), Arc::new(TimestampNanosecondArray::from(vec![1_001]))];
+    for column in columns {
+        let site = Site::new();
+        let batch = arrow_array::RecordBatch::try_from_iter([("t", column)]).unwrap();
+        let writer = site.writer(&batch.schema(), &[]).await;
+        let error = writer.try_stage(&batch).await.unwrap_err();
+        assert!(error.to_string().contains("`t` has a value that"), "{error}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

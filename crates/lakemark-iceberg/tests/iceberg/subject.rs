@@ -117,6 +117,17 @@ impl Subject {
         self.swap(&table, &from, change(builder).build().unwrap().metadata).await;
     }
 
+    /// What is left of the snapshots does not say any more where it came from: so does pyiceberg leave it.
+    async fn forget_parents(&self) {
+        let table = self.loaded().await.unwrap();
+        let mut metadata = serde_json::to_value(table.metadata()).unwrap();
+        for snapshot in metadata["snapshots"].as_array_mut().unwrap() {
+            snapshot.as_object_mut().unwrap().remove("parent-snapshot-id");
+        }
+        let from = table.metadata_location().unwrap().to_owned();
+        self.swap(&table, &from, serde_json::from_value(metadata).unwrap()).await;
+    }
+
     async fn swap(&self, table: &Table, from: &str, metadata: TableMetadata) {
         if let Some(rest) = &self.rest {
             return rest.put("lake.docs", metadata);
@@ -229,6 +240,9 @@ impl TableSubject for Subject {
         let snapshots = table.metadata().snapshots().map(|snapshot| snapshot.snapshot_id());
         let old: Vec<i64> = snapshots.filter(|id| *id != current).collect();
         self.change(|builder| builder.remove_snapshots(&old)).await;
+        if self.rest.is_some() {
+            self.forget_parents().await;
+        }
     }
 
     async fn restore(&self, version: u64) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow_array::{Int64Array, RecordBatch};
 use arrow_schema::{DataType, Field, Schema};
-use lakemark::{ErrorKind, TableSubject, run_python};
+use lakemark::{ErrorKind, Intent, Settled, TableSubject, run_python};
 
 use crate::contract::on_disk;
 use crate::writer::{PYICEBERG, Site};
@@ -100,6 +100,84 @@ async fn we_go_on_after_what_others_append_and_compact() {
     expect_ids(&site, (0..6).chain(1000..1002));
 }
 
+const EXPIRE: &str = "
+import datetime
+table.maintenance.expire_snapshots().older_than(datetime.datetime.now() + datetime.timedelta(days=1)).commit()
+";
+
+/// Snapshots that expire take their parents' ids along, and leave the files and the property.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn expired_snapshots_are_no_reason_to_stop() {
+    let site = Site::new();
+    let mut writer = site.writer(&one_column(), &[]).await;
+    writer.add(&rows(0..3)).await;
+    for n in 0..3 {
+        if python(&site, &format!("{APPEND}{EXPIRE}")).is_none() {
+            return;
+        }
+        writer.sink.check(Some(&writer.expected())).await.unwrap();
+        writer.add(&rows(3 + n..4 + n)).await;
+    }
+    expect_ids(&site, (0..6).chain([1000, 1000, 1000, 1001, 1001, 1001]));
+}
+
+/// An answer that was lost, and then nothing is left of the commit but its property.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commit_whose_rows_others_rewrote_is_not_made_again() {
+    for first in [true, false] {
+        let site = Site::new();
+        let mut writer = site.writer(&one_column(), &[]).await;
+        if !first {
+            writer.add(&rows(10..12)).await;
+        }
+        let (n, base) = (writer.n + 1, writer.table.clone());
+        let files = writer.stage(&rows(0..3)).await;
+        writer.commit(files.clone()).await;
+        if python(&site, &format!("{MAINTAIN}{EXPIRE}")).is_none() {
+            return;
+        }
+        let digest = format!("digest {n}");
+        let again = Intent {
+            store: writer.store,
+            n,
+            digest: &digest,
+            base: base.as_ref(),
+            recovered: true,
+            ..Intent::bare(&files)
+        };
+        let settled = site.writer(&one_column(), &[]).await.sink.commit(&again).await.unwrap();
+        assert!(matches!(settled, Settled::Done { .. }), "{settled:?}");
+        let error = writer.sink.give_up(&again).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+        expect_ids(&site, (0..3).chain(if first { 0..0 } else { 10..12 }));
+    }
+}
+
+/// A commit that landed and was taken back before its answer came is not made again behind the back of who did that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commit_that_others_took_back_is_not_made_again() {
+    let site = Site::new();
+    let mut writer = site.writer(&one_column(), &[]).await;
+    let base = writer.add(&rows(0..1)).await;
+    let files = writer.stage(&rows(1..2)).await;
+    writer.commit(files.clone()).await;
+    if python(&site, ROLL_BACK).is_none() {
+        return;
+    }
+    let again = Intent {
+        store: writer.store,
+        n: 2,
+        digest: "digest 2",
+        base: Some(&base),
+        recovered: true,
+        ..Intent::bare(&files)
+    };
+    let error = writer.sink.commit(&again).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::CannotDecide, "{error}");
+    assert!(error.to_string().contains("taken back"), "{error}");
+    expect_ids(&site, 0..1);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_table_that_others_took_back_is_noticed() {
     let site = Site::new();
@@ -166,5 +244,5 @@ async fn work_on_a_branch_is_no_change_of_the_table() {
     let base = table.load().await.unwrap().unwrap();
     assert_eq!(table.state(&base).version, 3);
     let history = table.history(&base, Some(1), lakemark::StoreId::random()).await.unwrap();
-    assert_eq!(history, lakemark::History::default(), "version 2 is not missing");
+    assert_eq!((history.gap, history.rolled_back), (None, None), "version 2 is not missing");
 }
