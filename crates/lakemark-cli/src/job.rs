@@ -9,7 +9,9 @@ use lakemark::{
     BucketSink, DirectorySink, Error, ErrorKind, Lease, ObjectCheckpointStore, OutputSink, ParquetOptions, Result,
     Root, SourcePolicy, TaskSizing, Wait,
 };
-use lakemark_datafusion::{Checkpoints, LakemarkExt, Options, Output, SourceSpec, from_datafusion, read_lookup};
+use lakemark_datafusion::{
+    Checkpoints, CsvFileOptions, LakemarkExt, Options, Output, SourceFormat, SourceSpec, from_datafusion, read_lookup,
+};
 use parquet::basic::{BrotliLevel, Compression as Codec, GzipLevel, ZstdLevel};
 
 use crate::args::RunArgs;
@@ -118,6 +120,17 @@ fn planned_spec(source: &SourceConfig, args: &RunArgs) -> SourceSpec {
 pub(crate) fn spec(source: &SourceConfig) -> SourceSpec {
     let mut spec = SourceSpec::new(&source.name, &source.url);
     spec.storage = source.storage_options.clone();
+    spec.format = match source.format {
+        config::Format::Csv => SourceFormat::Csv(CsvFileOptions {
+            header: source.csv.header,
+            delimiter: source.csv.delimiter.0,
+            quote: source.csv.quote.0,
+            all_text: source.csv.types == config::CsvTypes::Text,
+        }),
+        config::Format::Json => SourceFormat::Json,
+        // Others are refused by the check of the configuration.
+        _ => SourceFormat::Parquet,
+    };
     spec
 }
 

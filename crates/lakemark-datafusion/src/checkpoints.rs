@@ -16,6 +16,7 @@ use lakemark::{
     SourcePlan, SourcePolicy, SourceSettings, StorageOptions, TaskSizing, Unusable, View, Wait, plan_source,
 };
 
+use crate::formats::SourceFormat;
 use crate::hive::{partition_columns, partition_field, partition_values};
 use crate::schema::{file_schema, from_hex};
 use crate::wrap::take_apart;
@@ -77,6 +78,8 @@ pub struct SourceSpec {
     pub refresh_schema: bool,
     /// How an object store is reached.
     pub storage: StorageOptions,
+    /// What its files are.
+    pub format: SourceFormat,
 }
 
 impl SourceSpec {
@@ -89,6 +92,7 @@ impl SourceSpec {
             schema: None,
             refresh_schema: false,
             storage: StorageOptions::default(),
+            format: SourceFormat::default(),
         }
     }
 
@@ -143,7 +147,9 @@ pub(crate) struct Source {
     pub(crate) partitions: Vec<FieldRef>,
     /// What its files are, as the job calls it.
     pub(crate) format: String,
-    /// How a wrapped table reads its files; `None`: as Parquet, as the session says.
+    /// How it was opened, by URL; for a wrapped table it says nothing.
+    pub(crate) opened_as: SourceFormat,
+    /// How its files are scanned; `None`: as Parquet, as the session says.
     pub(crate) native: Option<Arc<FileScanConfig>>,
     /// Their values by path, where a wrapped table gave them; else they are read from the folders.
     given_values: Option<HashMap<Arc<str>, Vec<ScalarValue>>>,
@@ -305,9 +311,11 @@ impl Checkpoints {
         reach("list.begin");
         let began = Instant::now();
         let lake = Lake::connect(&spec.url, &spec.storage).await?;
+        let lake = if spec.format.is_parquet() { lake } else { lake.with_whole_files() };
         check_apart(&spec.name, &lake, &self.shared.store)?;
         let (listing, view) = tokio::join!(lake.list(), self.view());
         let (listing, view) = (listing?, view?);
+        spec.format.check(&lake, &listing)?;
         lock(&self.shared.seconds).list += began.elapsed().as_secs_f64();
         reach("list.end");
         let began = Instant::now();
@@ -318,14 +326,15 @@ impl Checkpoints {
         let (recorded, names) = recorded.unzip();
         let schema = match spec.schema.clone().or(recorded) {
             Some(schema) => Some(schema),
-            None => first_schema(&lake, &listing).await?,
+            None => spec.format.schema(&lake, &listing).await?,
         };
         // Once recorded they stay: a stray file must not take a column out of the output.
         let names = names.flatten().unwrap_or_else(|| {
             let paths = listing.files.iter().map(|file| &*file.path);
             schema.as_ref().map(|schema| partition_columns(paths, schema)).unwrap_or_default()
         });
-        let partitions = names.iter().map(|name| partition_field(name)).collect();
+        let partitions: Vec<FieldRef> = names.iter().map(|name| partition_field(name)).collect();
+        let native = schema.as_ref().and_then(|schema| spec.format.scan(schema, &partitions)).map(Arc::new);
         lock(&self.shared.seconds).plan += began.elapsed().as_secs_f64();
         Ok(self.insert(Source {
             name: spec.name.as_str().into(),
@@ -336,8 +345,9 @@ impl Checkpoints {
             schema,
             schema_is_new,
             partitions,
-            format: PARQUET.into(),
-            native: None,
+            format: spec.format.name().into(),
+            native,
+            opened_as: spec.format,
             given_values: None,
             plan: Mutex::new(Arc::new(plan)),
             scanned: Mutex::default(),
@@ -372,6 +382,7 @@ impl Checkpoints {
             schema_changed: false,
             partitions: wrapped.partitions,
             format: wrapped.format,
+            opened_as: SourceFormat::Parquet,
             native: wrapped.native,
             given_values: Some(wrapped.values),
             plan: Mutex::new(Arc::new(plan)),
@@ -424,7 +435,7 @@ fn check_apart(name: &str, lake: &Lake, store: &ObjectCheckpointStore) -> Result
 }
 
 /// The schema of the first file by path that can be read: one footer.
-async fn first_schema(lake: &Lake, listing: &Listing) -> Result<Option<SchemaRef>> {
+pub(crate) async fn first_schema(lake: &Lake, listing: &Listing) -> Result<Option<SchemaRef>> {
     let mut last = None;
     for file in listing.files.iter().filter(|file| file.size >= 12) {
         match lake.footer(file).await? {

@@ -99,6 +99,7 @@ impl LakemarkExt for SessionContext {
         let name = source.name.clone();
         let source = checkpoints.add_source(source).await?;
         let views = self.state().config().options().execution.parquet.schema_force_view_types;
+        let views = views && source.native.is_none();
         register(self, name, CheckpointedTable::new(checkpoints.clone(), source, views))
     }
 

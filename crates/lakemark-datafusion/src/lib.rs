@@ -27,6 +27,7 @@ mod driver;
 mod errors;
 mod ext;
 mod files;
+mod formats;
 mod hive;
 mod lookup;
 mod reader;
@@ -44,6 +45,7 @@ pub use driver::{Plan, PlannedTasks, Progress, StopSignal};
 pub use errors::{from_datafusion, to_datafusion};
 pub use ext::{LakemarkExt, SealedExt};
 pub use files::{files_batch, register_files_function};
+pub use formats::{CsvFileOptions, SourceFormat};
 pub use lookup::read_lookup;
 pub use report::{
     AtomReport, BytesReport, CommitReport, ErrorReport, Outcome, RequestReport, RowReport, RunReport, SecondsReport,

@@ -31,20 +31,21 @@ pub(crate) fn label(file: &FileVersion) -> Path {
     Path::from(&*file.path)
 }
 
-/// Which files of a task are there as planned; nothing of them is read. Their evidence is still empty.
+/// Which files of a task are there as planned; of CSV with names their first lines are read, else nothing. Their evidence is
+/// still empty.
 pub(crate) async fn look_at(source: &Source, task: &Task) -> lakemark::Result<TaskRead> {
-    let stats = task.parts.iter().map(|part| source.lake.stat(&part.planned.file.path));
-    let stats: Vec<_> = stream::iter(stats.collect::<Vec<_>>()).buffered(8).try_collect().await?;
+    let looks: Vec<_> = task.parts.iter().map(|part| look_at_one(source, &part.planned.file)).collect();
+    let looks: Vec<Seen> = stream::iter(looks).buffered(8).try_collect().await?;
     let mut read = TaskRead::default();
-    for (part, now) in task.parts.iter().zip(stats) {
+    for (part, seen) in task.parts.iter().zip(looks) {
         let file = &part.planned.file;
-        let name = || (Arc::clone(&source.name), Arc::clone(&file.path));
-        match now {
-            None => read.vanished.push(name()),
-            Some(_) if source.lake.take_unstable(&file.path) => read.changed.push(name()),
-            Some(now) if !now.is_same(file) => read.changed.push(name()),
-            Some(_) => read.files.push(SealedFile {
-                source: Arc::clone(&source.name),
+        let (name, path) = (Arc::clone(&source.name), Arc::clone(&file.path));
+        match seen {
+            Seen::Vanished => read.vanished.push((name, path)),
+            Seen::Changed => read.changed.push((name, path)),
+            Seen::Unusable(why) => read.unusable.push((name, path, why)),
+            Seen::AsPlanned => read.files.push(SealedFile {
+                source: name,
                 file: file.clone(),
                 coverage: Coverage::Whole,
                 evidence: Evidence::default(),
@@ -53,6 +54,29 @@ pub(crate) async fn look_at(source: &Source, task: &Task) -> lakemark::Result<Ta
         }
     }
     Ok(read)
+}
+
+/// What is there of a planned file.
+enum Seen {
+    AsPlanned,
+    Vanished,
+    Changed,
+    Unusable(String),
+}
+
+async fn look_at_one(source: &Source, file: &FileVersion) -> lakemark::Result<Seen> {
+    match source.lake.stat(&file.path).await? {
+        None => return Ok(Seen::Vanished),
+        Some(_) if source.lake.take_unstable(&file.path) => return Ok(Seen::Changed),
+        Some(now) if !now.is_same(file) => return Ok(Seen::Changed),
+        Some(_) => {}
+    }
+    let Some(schema) = &source.schema else { return Ok(Seen::AsPlanned) };
+    match source.opened_as.misfit(&source.lake, file, schema).await {
+        Ok(why) => Ok(why.map_or(Seen::AsPlanned, Seen::Unusable)),
+        Err(error) if error.kind() == ErrorKind::ChangedSincePlanning => Ok(Seen::Changed),
+        Err(error) => Err(error),
+    }
 }
 
 /// Reads the files of `read` whose evidence is not known yet; those that are gone or changed by now are left out.

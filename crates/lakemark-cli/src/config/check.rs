@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use lakemark::{Error, ErrorKind, Result, Root};
 
-use super::settings::{CatalogConfig, JobConfig, Settings, SourceConfig};
+use super::settings::{CatalogConfig, CsvConfig, JobConfig, Settings, SourceConfig};
 use super::tree::join;
-use super::values::{OnChange, OnDelete, Role, SinkKind};
+use super::values::{Format, OnChange, OnDelete, Role, SinkKind};
 
 /// Longer names do not fit the names of objects on every store.
 const LONGEST_NAME: usize = 128;
@@ -38,7 +38,9 @@ impl JobConfig {
         for source in &self.sources {
             for key in source.changed() {
                 let why = match key {
-                    "format" => "sources are parquet",
+                    "format" if !matches!(source.format, Format::Csv | Format::Json) => {
+                        "sources are parquet, csv and json"
+                    }
                     "mode" | "on" | "on_duplicate" => "finished work is known by files, not by rows",
                     "on_change" | "on_delete" if self.sink.kind == SinkKind::Iceberg && takes_out(source) => {
                         "no file is taken out of an Iceberg table: its library only appends"
@@ -82,6 +84,11 @@ impl JobConfig {
             let keys = source.changed().into_iter();
             let keys = keys.filter(|key| key.starts_with("on") || matches!(*key, "mode" | "max_replaced"));
             idle.extend(keys.map(|key| (join(&path(source), key), "work on a lookup is not recorded")));
+        }
+        for source in self.sources.iter().filter(|source| source.format != Format::Csv) {
+            if source.csv != CsvConfig::default() {
+                idle.push((join(&path(source), "csv"), "the source is not CSV"));
+            }
         }
         let local = |url: &str| Root::parse(url).is_ok_and(|root| root.is_local());
         for source in self.sources.iter().filter(|source| local(&source.url)) {

@@ -10,8 +10,8 @@ use lakemark_iceberg::CatalogOptions;
 use super::section::Section;
 use super::tree::{Item, Value, element};
 use super::values::{
-    Bytes, Compression, Format, MaxReplaced, Mode, OnChange, OnDelete, OnDuplicate, OnError, OnMoved, Role, Setting,
-    SinkKind, reject,
+    Bytes, Compression, CsvTypes, Format, Letter, MaxReplaced, Mode, OnChange, OnDelete, OnDuplicate, OnError, OnMoved,
+    Role, Setting, SinkKind, reject,
 };
 
 /// A table of settings.
@@ -76,6 +76,8 @@ settings! {
         /// A directory, glob or file.
         url: String = String::new(),
         format: Format = Format::Parquet,
+        /// How CSV files are written.
+        csv: CsvConfig = CsvConfig::default(),
         mode: Mode = Mode::Files,
         /// The key columns of rows mode.
         on: Vec<String> = Vec::new(),
@@ -88,6 +90,15 @@ settings! {
         /// Of a database or catalog.
         table: Option<String> = None,
         storage_options: StorageOptions = StorageOptions::default(),
+    }
+
+    /// `csv` of a source.
+    CsvConfig requires [] {
+        header: bool = true,
+        /// One character.
+        delimiter: Letter = Letter(b','),
+        quote: Letter = Letter(b'"'),
+        types: CsvTypes = CsvTypes::Infer,
     }
 
     /// `[transform]`

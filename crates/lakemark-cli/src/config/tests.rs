@@ -188,8 +188,8 @@ fn every_type_of_value_is_read() {
     "unknown key `source[1].nme`\n  at: job.toml:6\n  way on: did you mean `source[1].name`?"
 )]
 #[case::not_in_this_version(
-    "format = \"csv\"\nmode = \"rows\"",
-    "not in this version: `source.docs.format` (sources are parquet), `source.docs.mode` (finished work is known by \
+    "format = \"delta\"\nmode = \"rows\"",
+    "not in this version: `source.docs.format` (sources are parquet, csv and json), `source.docs.mode` (finished work is known by \
      files, not by rows)\n  safe: nothing was read and nothing was changed\n  way on: remove what is named"
 )]
 #[case::no_effect(
@@ -446,6 +446,29 @@ fn options_of_object_stores_on_a_disk_are_without_effect(#[case] set: &str, #[ca
     let message = message(job(SMALLEST, &local));
     assert!(message.contains("has no effect") && message.contains(why), "{message}");
     job(SMALLEST, &["--set", "store=s3://b/store", "--set", "sink.storage_options.a=b"]).unwrap().check().unwrap();
+}
+
+#[test]
+fn csv_has_options_of_its_own() {
+    let csv = ["--set", "source.docs.format=csv"];
+    let with =
+        |more: &[&'static str]| job(SMALLEST, &[&csv[..], more].concat()).and_then(|job| job.check().map(|()| job));
+    let read =
+        with(&["--set", "source.docs.csv={ header = false, delimiter = \"\\t\", quote = \"'\", types = \"text\" }"]);
+    let csv = &read.unwrap().sources[0].csv;
+    assert_eq!((csv.header, csv.delimiter.0, csv.quote.0, csv.types), (false, b'\t', b'\'', CsvTypes::Text));
+    for (set, what) in [
+        ("source.docs.csv.delimiter=é", "one character of ASCII"),
+        ("source.docs.csv.header=yes", "one of true, false"),
+        ("source.docs.csv.types=int", "one of infer, text"),
+        ("source.docs.csv.headers=true", "did you mean `source.docs.csv.header`"),
+    ] {
+        let told = message(with(&["--set", set]));
+        assert!(told.contains(what), "{set}: {told}");
+    }
+    let idle = ["--set", "source.docs.format=json", "--set", "source.docs.csv.header=false"];
+    let told = message(job(SMALLEST, &idle).and_then(|job| job.check().map(|()| job)));
+    assert!(told.contains("the source is not CSV"), "{told}");
 }
 
 #[rstest]

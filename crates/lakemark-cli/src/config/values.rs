@@ -106,6 +106,33 @@ impl Scalar for NonZeroUsize {
     }
 }
 
+impl Scalar for bool {
+    const NAMES: &'static [&'static str] = &["true", "false"];
+
+    fn parse(text: &str) -> Option<Self> {
+        text.parse().ok()
+    }
+}
+
+/// One character of ASCII.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Letter(pub(crate) u8);
+
+impl Scalar for Letter {
+    const QUOTED: bool = true;
+
+    fn takes() -> String {
+        "one character of ASCII, such as \";\" or \"\\t\"".into()
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        match text.as_bytes() {
+            [letter] if letter.is_ascii() => Some(Self(*letter)),
+            _ => None,
+        }
+    }
+}
+
 impl Scalar for Duration {
     fn takes() -> String {
         "a duration such as \"25s\" or \"15m\"".into()
@@ -262,6 +289,13 @@ choices! {
         Iceberg = "iceberg",
         Postgres = "postgres",
         Sqlite = "sqlite",
+    }
+
+    /// What the columns of CSV files are.
+    CsvTypes {
+        /// What the first rows of the first file look like.
+        Infer = "infer",
+        Text = "text",
     }
 
     /// What a key of finished work is: an atom of a file, or the user's own columns.

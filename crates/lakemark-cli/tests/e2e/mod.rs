@@ -12,6 +12,7 @@ mod bad_store;
 mod command;
 mod crash;
 mod current;
+mod formats;
 mod golden;
 mod identity;
 mod idle;
