@@ -16,7 +16,7 @@ use arrow_array::{ArrayRef, RecordBatch, StringArray};
 use futures::{StreamExt, TryStreamExt, stream};
 use lakemark::{
     BeginOptions, CheckpointStore, Counts, Coverage, DirectorySink, Error, FileVersion, FooterRead, Lake,
-    ObjectCheckpointStore, ParquetOptions, RangeSet, Result, Run, ScanPart, ScanTask, SchedulerHook, SealedFile, Sink,
+    ObjectCheckpointStore, OutputOptions, RangeSet, Result, Run, ScanPart, ScanTask, SchedulerHook, SealedFile, Sink,
     SourceSettings, TaskWriter,
 };
 use parquet::arrow::{ArrowWriter, ParquetRecordBatchStreamBuilder};
@@ -114,7 +114,7 @@ async fn work(run: &Run, lake: &Lake, sink: &Arc<DirectorySink>, task: &MyTask) 
     let mut batches = builder.with_row_groups(groups.clone()).build().map_err(failed)?;
     // Output files carry store, task and attempt in their names; they are staged beside the destination, not in it.
     let short = run.worker().store_id().short();
-    let options = Arc::new(ParquetOptions::default());
+    let options = Arc::new(OutputOptions::default());
     let mut writer = TaskWriter::new(sink.clone(), options, &schema, &schema, short, id, run.attempt(id))?;
     while let Some(batch) = batches.try_next().await.map_err(failed)? {
         writer.write(&upper(&batch)?).await?;

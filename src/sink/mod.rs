@@ -3,13 +3,14 @@
 mod bucket;
 mod contents;
 mod directory;
+mod encoder;
 mod hive;
 mod intent;
 mod leftover;
 mod output;
-mod parquet;
 mod staged;
 mod table;
+mod task_writer;
 
 use std::fmt::Debug;
 
@@ -21,13 +22,14 @@ use crate::store::{Binding, Expected, OutputFile, TableState};
 
 pub use bucket::BucketSink;
 pub use directory::DirectorySink;
+pub use encoder::OutputFormat;
 pub use hive::{NULL_PARTITION, decode_partition_value, encode_partition_value, partition_folder};
 pub use intent::{Holder, Intent, Settled};
 pub use leftover::Leftover;
 pub use output::{Fault, OutputSink, StagedOutput};
-pub use parquet::{ParquetOptions, TaskWriter};
 pub use staged::StagedFile;
 pub use table::*;
+pub use task_writer::{OutputOptions, TaskWriter};
 
 /// What became of a staged file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

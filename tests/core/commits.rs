@@ -572,7 +572,7 @@ async fn write_parquet(site: &Site, run: &lakemark::Run, disk: Failing) -> Resul
     sink.prepare()?;
     let numbers: arrow_array::ArrayRef = std::sync::Arc::new(arrow_array::Int64Array::from_iter_values(0..50_000));
     let batch = arrow_array::RecordBatch::try_from_iter([("n", numbers)]).unwrap();
-    let options = lakemark::ParquetOptions { max_row_group_size: 10_000, ..Default::default() };
+    let options = lakemark::OutputOptions { max_row_group_size: 10_000, ..Default::default() };
     let id = next(run);
     let mut writer = lakemark::TaskWriter::new(
         std::sync::Arc::new(sink),

@@ -13,6 +13,7 @@ nothing but visible Parquet files lies under it. Exit code 0: it is; 1: it is no
 - `--partitioned`: `key=value` folders are columns, compared as text. Those of a reference directory always are.
 - A missing or empty DIR is an empty table.
 - `--table delta`: DIR is a Delta table, read through its log; whatever else lies under it is no part of it.
+- `--table csv` or `json`: DIR is a directory of such files.
 - `--table iceberg`: DIR is the database of a catalog, whose table `lake.docs` is read.
 
 `--serve` answers requests, one JSON object a line, on stdin and stdout until stdin ends. A request has the options'
@@ -44,7 +45,9 @@ import duckdb
 import polars
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.csv
 import pyarrow.dataset
+import pyarrow.json
 import pyarrow.parquet
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
@@ -325,7 +328,33 @@ def by_duckdb_of_iceberg(database, keys):
             yield "all", connection.read_parquet(files, hive_partitioning=False).to_arrow_table()
 
 
+def files_of(directory, ending):
+    return sorted(str(path) for path in directory.root.rglob(f"*.{ending}"))
+
+
+def by_duckdb_of_text(read, directory, keys):
+    settings = {"enable_external_file_cache": False, "autoinstall_known_extensions": False}
+    with duckdb.connect(config=settings) as connection:
+        for path in files_of(directory, read):
+            rows = connection.read_csv(path) if read == "csv" else connection.read_json(path)
+            yield path, rows.to_arrow_table()
+
+
+def by_pyarrow_of_csv(directory, keys):
+    convert = pyarrow.csv.ConvertOptions(strings_can_be_null=True)
+    parse = pyarrow.csv.ParseOptions(newlines_in_values=True)
+    for path in files_of(directory, "csv"):
+        yield path, pyarrow.csv.read_csv(path, convert_options=convert, parse_options=parse)
+
+
+def by_pyarrow_of_json(directory, keys):
+    for path in files_of(directory, "json"):
+        yield path, pyarrow.json.read_json(path)
+
+
 TABLES = {
+    "csv": {"duckdb": partial(by_duckdb_of_text, "csv"), "pyarrow": by_pyarrow_of_csv},
+    "json": {"duckdb": partial(by_duckdb_of_text, "json"), "pyarrow": by_pyarrow_of_json},
     "delta": {"deltalake": by_deltalake, "duckdb": by_duckdb_of_delta},
     "iceberg": {"pyiceberg": by_pyiceberg, "duckdb": by_duckdb_of_iceberg},
 }

@@ -6,8 +6,8 @@ use datafusion::dataframe::DataFrame;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use lakemark::{
-    BucketSink, DirectorySink, Error, ErrorKind, Lease, ObjectCheckpointStore, OutputSink, ParquetOptions, Result,
-    Root, SourcePolicy, TaskSizing, Wait,
+    BucketSink, DirectorySink, Error, ErrorKind, Lease, ObjectCheckpointStore, OutputFormat, OutputOptions, OutputSink,
+    Result, Root, SourcePolicy, TaskSizing, Wait,
 };
 use lakemark_datafusion::{
     Checkpoints, CsvFileOptions, LakemarkExt, Options, Output, SourceFormat, SourceSpec, from_datafusion, read_lookup,
@@ -147,7 +147,12 @@ pub(crate) fn output(config: &JobConfig) -> Result<Option<Output>> {
         config::Compression::Gzip => Codec::GZIP(GzipLevel::default()),
         config::Compression::Brotli => Codec::BROTLI(BrotliLevel::default()),
     };
-    let options = ParquetOptions {
+    let options = OutputOptions {
+        format: match sink.kind {
+            SinkKind::Csv => OutputFormat::Csv,
+            SinkKind::Json => OutputFormat::Json,
+            _ => OutputFormat::Parquet,
+        },
         compression,
         max_row_group_size: sink.max_row_group_size.get(),
         target_file_size: sink.target_file_size.map(|size| size.0),

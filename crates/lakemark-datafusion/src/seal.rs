@@ -18,7 +18,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
 use futures::StreamExt;
 use lakemark::{
-    CheckpointStore, Counts, Coverage, ErrorKind, InputId, OutputFile, OutputSink, ParquetOptions, Run, SealKind,
+    CheckpointStore, Counts, Coverage, ErrorKind, InputId, OutputFile, OutputOptions, OutputSink, Run, SealKind,
     SealOutcome, SealedFile, TaskRead, TaskWriter,
 };
 
@@ -34,7 +34,7 @@ pub struct Output {
     /// The destination.
     pub sink: Arc<dyn OutputSink>,
     /// How files are written.
-    pub options: Arc<ParquetOptions>,
+    pub options: Arc<OutputOptions>,
 }
 
 impl Output {
@@ -45,7 +45,7 @@ impl Output {
 
     /// With other options.
     #[must_use]
-    pub fn with_options(mut self, options: ParquetOptions) -> Self {
+    pub fn with_options(mut self, options: OutputOptions) -> Self {
         self.sink = self.sink.partitioned(&options.partition_by);
         self.options = Arc::new(options);
         self

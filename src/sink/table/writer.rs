@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::identity::{AttemptNonce, CheckpointId, Epoch, InputId, StoreId};
-use crate::sink::{Intent, OutputSink, ParquetOptions, Settled, TaskWriter};
+use crate::sink::{Intent, OutputOptions, OutputSink, Settled, TaskWriter};
 use crate::store::{Expected, OutputFile, TableState};
 use arrow_array::RecordBatch;
 use arrow_schema::Schema;
@@ -21,7 +21,7 @@ pub struct TableWriter {
     pub n: u64,
     /// The table behind it.
     pub table: Option<TableState>,
-    options: Arc<ParquetOptions>,
+    options: Arc<OutputOptions>,
     schema: Arc<Schema>,
     tasks: u32,
 }
@@ -36,7 +36,7 @@ impl TableWriter {
         let sink = sink.partitioned(&partition_by);
         let stored = sink.storable(schema).unwrap();
         // Small groups: what is said of a file is said of several.
-        let options = Arc::new(ParquetOptions { max_row_group_size: 2, partition_by, ..ParquetOptions::default() });
+        let options = Arc::new(OutputOptions { max_row_group_size: 2, partition_by, ..OutputOptions::default() });
         Self {
             store: StoreId::random(),
             sink: sink.of_rows(&stored).await.unwrap(),

@@ -58,14 +58,6 @@ impl JobConfig {
                 _ => {}
             }
         }
-        for key in self.sink.changed() {
-            match key {
-                "kind" if matches!(self.sink.kind, SinkKind::Csv | SinkKind::Json) => {
-                    add("sink", key, "sinks are parquet, delta, iceberg and none");
-                }
-                _ => {}
-            }
-        }
         for key in self.run.changed() {
             match key {
                 "on_error" => add("run", key, "a task that fails for good stops the run"),
@@ -101,6 +93,11 @@ impl JobConfig {
         let sink = self.sink.url.as_deref();
         if !self.sink.storage_options.is_empty() && sink.is_some_and(local) && local(&self.store_url()) {
             idle.push((join("sink", "storage_options"), "the sink and the store are on a local disk"));
+        }
+        if matches!(self.sink.kind, SinkKind::Csv | SinkKind::Json) {
+            let keys =
+                self.sink.changed().into_iter().filter(|key| matches!(*key, "compression" | "max_row_group_size"));
+            idle.extend(keys.map(|key| (join("sink", key), "only Parquet has it")));
         }
         if self.sink.kind != SinkKind::Iceberg && self.sink.catalog != CatalogConfig::default() {
             idle.push((join("sink", "catalog"), "only Iceberg tables are in a catalog"));

@@ -426,7 +426,6 @@ fn names(#[case] name: &str, #[case] fits: bool) {
 #[case("source.docs.table=t")]
 #[case("transform.map=[\"cat\"]")]
 #[case("transform.fingerprint=v1")]
-#[case("sink.kind=csv")]
 #[case("run.on_error=set-aside")]
 #[case("run.key_memory=1GiB")]
 #[case("run.commit_every=1m")]
@@ -446,6 +445,19 @@ fn options_of_object_stores_on_a_disk_are_without_effect(#[case] set: &str, #[ca
     let message = message(job(SMALLEST, &local));
     assert!(message.contains("has no effect") && message.contains(why), "{message}");
     job(SMALLEST, &["--set", "store=s3://b/store", "--set", "sink.storage_options.a=b"]).unwrap().check().unwrap();
+}
+
+#[test]
+fn only_parquet_has_row_groups() {
+    for kind in ["csv", "json"] {
+        let kind = format!("sink.kind={kind}");
+        job(SMALLEST, &["--set", &kind]).unwrap().check().unwrap();
+        for set in ["sink.compression=snappy", "sink.max_row_group_size=10"] {
+            let told =
+                message(job(SMALLEST, &["--set", &kind, "--set", set]).and_then(|job| job.check().map(|()| job)));
+            assert!(told.contains("only Parquet has it"), "{told}");
+        }
+    }
 }
 
 #[test]

@@ -173,3 +173,35 @@ fn sources_of_several_formats_are_one_job() {
     scene.assert_is(&expected);
     run().nothing();
 }
+
+/// Directories of CSV and JSON, as those of Parquet are.
+#[rstest]
+fn directories_of_text_are_exact_over_crashes(#[values("csv", "json")] format: &str) {
+    let mut scene = Scene::small();
+    scene.set("sink.kind", format!("{format:?}"));
+    scene.settings_without("sink.compression");
+    scene.run(&["--max-tasks", "2"]).expect(3, "partial");
+    for step in ["run.output", "run.written", "seal.after", "intent.after_manifest", "rename.after", "rename.synced"] {
+        let ended = scene.start(&[], &[("LAKEMARK_KILL_AT", step)]).wait();
+        assert!(ended.was_killed() || ended.code() == 0, "{step}: {}", ended.stderr);
+        scene.assert_part();
+    }
+    let last = scene.run(&[]);
+    assert!(matches!(last.outcome(), "done" | "nothing"), "{last}");
+    scene.assert_exact_for_all();
+    scene.run(&[]).nothing();
+    assert_eq!(scene.look("verify")["sound"], true);
+    scene.lake.put_singles("later", 2, 10);
+    scene.run(&[]).done();
+    scene.assert_exact_for_all();
+    // What has no form is told before anything is read.
+    let mut other = Scene::small();
+    other.set("sink.kind", format!("{format:?}"));
+    other.settings_without("sink.compression");
+    if format == "csv" {
+        other.set("transform.sql", "\"SELECT id, [n] AS list FROM docs\"");
+        other.run(&[]).error(1, "Invalid", &["cannot be written in the format of the sink"]);
+        other.set("transform.sql", "\"SELECT id, arrow_cast(text, 'Binary') AS bytes FROM docs\"");
+        other.run(&[]).error(1, "Invalid", &["`bytes` has bytes, which have no form in CSV"]);
+    }
+}

@@ -27,8 +27,13 @@ impl OutputReader {
         };
         for (path, size) in files {
             let name = path.file_name().unwrap().to_string_lossy();
-            assert!(name.starts_with("lm-") && name.ends_with(".parquet"), "a stray under the sink root: {path:?}");
-            let read = self.seen.entry((path.clone(), size)).or_insert_with(|| read_file(&path));
+            let format = name.rsplit_once('.').map_or("", |(_, format)| format);
+            let known = ["parquet", "csv", "json"].contains(&format);
+            assert!(name.starts_with("lm-") && known, "a stray under the sink root: {path:?}");
+            let read = self.seen.entry((path.clone(), size)).or_insert_with(|| match format {
+                "parquet" => read_file(&path),
+                _ => read_text(&path, format == "csv"),
+            });
             for row in read {
                 *rows.entry(row.clone()).or_default() += 1;
             }
@@ -51,6 +56,28 @@ fn read_file(path: &Path) -> Vec<OutRow> {
             (0..batch.num_rows())
                 .map(|i| (id.value(i), text.is_valid(i).then(|| text.value(i).to_owned()), n2.value(i))),
         );
+    }
+    rows
+}
+
+/// The rows of a file of CSV, or of JSON.
+fn read_text(path: &Path, is_csv: bool) -> Vec<OutRow> {
+    use datafusion::arrow::datatypes::{DataType, Field, Schema};
+    use datafusion::arrow::{csv, json};
+    let fields = [("id", DataType::Int64), ("text", DataType::Utf8), ("n2", DataType::Int64)];
+    let schema = std::sync::Arc::new(Schema::new(fields.map(|(name, of)| Field::new(name, of, true)).to_vec()));
+    let file = std::io::BufReader::new(File::open(path).unwrap());
+    let batches: Vec<_> = if is_csv {
+        csv::ReaderBuilder::new(schema).with_header(true).build(file).unwrap().map(Result::unwrap).collect()
+    } else {
+        json::ReaderBuilder::new(schema).build(file).unwrap().map(Result::unwrap).collect()
+    };
+    let mut rows = Vec::new();
+    for batch in batches {
+        let (id, n2) = (batch.column(0).as_primitive::<Int64Type>(), batch.column(2).as_primitive::<Int64Type>());
+        let text = batch.column(1).as_string::<i32>();
+        let row = |i| (id.value(i), text.is_valid(i).then(|| text.value(i).to_owned()), n2.value(i));
+        rows.extend((0..batch.num_rows()).map(row));
     }
     rows
 }

@@ -89,11 +89,16 @@ pub(crate) fn check(out: &Path, reference: &Path, wanted: Wanted) {
     let (sub, partitioned) = (wanted == Wanted::Part, wanted == Wanted::Partitioned);
     let mut request = json!({ "out": out, "reference": reference, "sub": sub, "partitioned": partitioned });
     let database = out.with_file_name(CATALOG);
+    let is_text = |path: &Path| ["csv", "json"].into_iter().find(|format| path.extension() == Some(format.as_ref()));
+    let format = super::output::files_below(out).iter().find_map(|(path, _)| is_text(path));
     let is_table = if database.exists() {
         (request["table"], request["out"]) = ("iceberg".into(), database.to_str().into());
         true
     } else if out.join("_delta_log").exists() {
         request["table"] = "delta".into();
+        true
+    } else if let Some(format) = format {
+        request["table"] = format.into();
         true
     } else {
         false

@@ -162,6 +162,11 @@ impl Scene {
         self
     }
 
+    /// Leaves a key of the job out.
+    pub(crate) fn settings_without(&mut self, key: &str) {
+        self.settings.remove(key);
+    }
+
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.root.path().join(name)
     }

@@ -9,7 +9,8 @@ use datafusion::execution::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::ExecutionPlan;
 use lakemark::{
-    Error, ErrorKind, FileVersion, PlannedFile, Reason, Result, Root, SourcePlan, SourceReport, Unusable, View,
+    Error, ErrorKind, FileVersion, OutputFormat, PlannedFile, Reason, Result, Root, SourcePlan, SourceReport, Unusable,
+    View,
 };
 
 use super::broadcast::BroadcastLookups;
@@ -160,6 +161,11 @@ pub(super) async fn check_output(query: &Query, output: Option<&Output>) -> Resu
         return Err(Error::invalid(format!("the query has two columns named `{}`", twice.name()))
             .safe("nothing was read or written")
             .way("give one of them another name with AS"));
+    }
+    if !output.sink.keeps_files() && output.options.format != OutputFormat::Parquet {
+        return Err(Error::invalid("a table is of Parquet files")
+            .at(output.sink.root())
+            .safe("nothing was read or written"));
     }
     let stored = output.sink.storable(&Arc::new(schema.clone()))?;
     lakemark::TaskWriter::check(&stored, &output.options)?;

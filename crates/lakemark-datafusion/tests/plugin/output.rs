@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::path::PathBuf;
 
-use lakemark::ParquetOptions;
+use lakemark::OutputOptions;
 use parquet::basic::Compression;
 use parquet::file::metadata::ParquetMetaData;
 use parquet::file::reader::{FileReader, SerializedFileReader};
@@ -102,7 +102,8 @@ async fn files_have_the_size_groups_and_compression_asked_for() {
     }
     let mut job = lab.job("job", "SELECT id, text, f FROM docs").packed();
     job.config = job.config.clone().with_batch_size(100);
-    job.parquet = ParquetOptions {
+    job.parquet = OutputOptions {
+        format: lakemark::OutputFormat::Parquet,
         compression: Compression::SNAPPY,
         max_row_group_size: 250,
         target_file_size: Some(20_000),

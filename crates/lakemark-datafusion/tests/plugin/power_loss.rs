@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use datafusion::prelude::SessionContext;
 use lakemark::disk::{Disk, LossyDisk, RealDisk};
-use lakemark::{DirectorySink, ObjectCheckpointStore, ParquetOptions, Result, Root};
+use lakemark::{DirectorySink, ObjectCheckpointStore, OutputOptions, Result, Root};
 use lakemark_datafusion::{Checkpoints, LakemarkExt, Output, RunReport, SourceSpec};
 
 use crate::support::{Lab, data, options};
@@ -18,7 +18,7 @@ async fn run(lab: &Lab, disk: Arc<dyn Disk>) -> Result<RunReport> {
     ctx.register_checkpointed(&checkpoints, SourceSpec::new("docs", lab.url("docs"))).await?;
     let query = ctx.checkpointed_sql("SELECT id, text, k FROM docs WHERE n <> 7").await?;
     let sink = DirectorySink::open_on("parquet", root("job.out")?, disk)?;
-    let parquet = ParquetOptions { partition_by: vec!["k".into()], ..ParquetOptions::default() };
+    let parquet = OutputOptions { partition_by: vec!["k".into()], ..OutputOptions::default() };
     ctx.write_sealed(&checkpoints, query, Output::parquet(sink).with_options(parquet)).await
 }
 

@@ -11,7 +11,7 @@ use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::dataframe::DataFrame;
 use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext};
-use lakemark::{DirectorySink, Error, ObjectCheckpointStore, ParquetOptions, TaskSizing, Wait};
+use lakemark::{DirectorySink, Error, ObjectCheckpointStore, OutputOptions, TaskSizing, Wait};
 use lakemark_datafusion::{Checkpoints, LakemarkExt, Options, Output, Progress, RunReport, SourceSpec, StopSignal};
 use tempfile::TempDir;
 
@@ -66,7 +66,7 @@ impl Lab {
             store: format!("{name}.store"),
             sink: Some(format!("{name}.out")),
             options: options(),
-            parquet: ParquetOptions::default(),
+            parquet: OutputOptions::default(),
             config: SessionConfig::new(),
             sources: vec![SourceSpec::new("docs", self.url("docs"))],
             setup: Arc::new(data::register_lookups),
@@ -120,7 +120,7 @@ pub struct Job<'a> {
     pub store: String,
     pub sink: Option<String>,
     pub options: Options,
-    pub parquet: ParquetOptions,
+    pub parquet: OutputOptions,
     pub config: SessionConfig,
     pub sources: Vec<SourceSpec>,
     pub setup: Arc<dyn Fn(&SessionContext) + Send + Sync>,

@@ -1,20 +1,18 @@
-//! Parquet output of one task: batches in, durable staged files out.
+//! The output of one task: batches in, durable staged files out.
 
 use std::collections::HashMap;
-use std::io::Write;
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, RecordBatch, UInt32Array};
 use arrow_cast::{CastOptions, cast_with_options};
 use arrow_schema::{DataType, Schema, SchemaRef};
-use parquet::arrow::arrow_writer::ArrowWriterOptions;
-use parquet::arrow::{ARROW_SCHEMA_META_KEY, ArrowSchemaConverter, ArrowWriter, encode_arrow_schema};
+use parquet::arrow::{ARROW_SCHEMA_META_KEY, encode_arrow_schema};
 use parquet::basic::Compression;
-use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
 
+use super::encoder::{EncodeError, Encoder, OutputFormat};
 use super::output::{Fault, OutputSink, StagedOutput};
 use super::partition_folder;
 use crate::error::{Error, Result};
@@ -24,10 +22,12 @@ use crate::store::{OutputFile, output_name};
 
 /// How output files are written.
 #[derive(Debug, Clone)]
-pub struct ParquetOptions {
-    /// Compression of every column.
+pub struct OutputOptions {
+    /// What files are. Tables are of Parquet.
+    pub format: OutputFormat,
+    /// Compression of every column, in Parquet.
     pub compression: Compression,
-    /// Rows in a row group at most.
+    /// Rows in a row group at most, in Parquet.
     pub max_row_group_size: usize,
     /// Begin a further file when one has reached about this many bytes.
     pub target_file_size: Option<u64>,
@@ -35,10 +35,11 @@ pub struct ParquetOptions {
     pub partition_by: Vec<String>,
 }
 
-impl Default for ParquetOptions {
+impl Default for OutputOptions {
     fn default() -> Self {
         let level = parquet::basic::ZstdLevel::try_new(3).unwrap_or_default();
         Self {
+            format: OutputFormat::default(),
             compression: Compression::ZSTD(level),
             max_row_group_size: 1_048_576,
             target_file_size: None,
@@ -51,7 +52,7 @@ impl Default for ParquetOptions {
 /// rows are all filtered away writes none (R47).
 pub struct TaskWriter {
     sink: Arc<dyn OutputSink>,
-    options: Arc<ParquetOptions>,
+    options: Arc<OutputOptions>,
     properties: WriterProperties,
     store: String,
     id: CheckpointId,
@@ -69,40 +70,22 @@ pub struct TaskWriter {
 }
 
 struct Open {
-    writer: ArrowWriter<Slot>,
+    encoder: Encoder,
     /// What the disk said last, which the Parquet writer does not always pass on.
     fault: Fault,
     output: OutputFile,
 }
 
-/// A file that can be taken back from the Parquet writer once that is finished.
-#[derive(Debug)]
-struct Slot(Option<Box<dyn StagedOutput>>);
-
-fn gone() -> std::io::Error {
-    std::io::Error::other("the file was taken from its writer")
-}
-
-impl Write for Slot {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.as_mut().ok_or_else(gone)?.write(bytes)
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        self.0.as_mut().ok_or_else(gone)?.flush()
-    }
-}
-
-/// What encoding says when it is not the disk: the types of the output cannot be written as Parquet.
+/// What encoding says when it is not the disk: the types of the output cannot be written in this format.
 fn unwritable(error: impl std::error::Error + Send + Sync + 'static) -> Error {
-    Error::invalid("the output cannot be written as Parquet")
+    Error::invalid("the output cannot be written in the format of the sink")
         .safe("nothing of this task was sealed; what was sealed before is kept")
         .way("cast the columns in question to other types in the query")
         .caused_by(error)
 }
 
-/// An error of the Parquet writer: of the disk below it, or of the encoding.
-fn write_failed(error: ParquetError, fault: &Fault, sink: &dyn OutputSink) -> Error {
+/// An error of an encoder: of the disk below it, or of the encoding.
+fn write_failed(error: EncodeError, fault: &Fault, sink: &dyn OutputSink) -> Error {
     if let Some(io) = fault.take() {
         return sink.failed(io);
     }
@@ -125,7 +108,7 @@ impl TaskWriter {
     /// [`Invalid`](crate::ErrorKind::Invalid) when a partition column is missing or is every column.
     pub fn new(
         sink: Arc<dyn OutputSink>,
-        options: Arc<ParquetOptions>,
+        options: Arc<OutputOptions>,
         schema: &Schema,
         readable: &Schema,
         store: String,
@@ -167,10 +150,10 @@ impl TaskWriter {
     ///
     /// # Errors
     /// [`Invalid`](crate::ErrorKind::Invalid), naming the column.
-    pub fn check(schema: &Schema, options: &ParquetOptions) -> Result<()> {
+    pub fn check(schema: &Schema, options: &OutputOptions) -> Result<()> {
         let (kept, _) = Self::split_columns(schema, &options.partition_by)?;
         let files = schema.project(&kept).map_err(unwritable)?;
-        ArrowSchemaConverter::new().convert(&files).map(drop).map_err(unwritable)
+        options.format.check(&files).map_err(unwritable)
     }
 
     /// The positions in `schema` of the columns of the files, and of those that become folders, in the order of `partition_by`.
@@ -243,27 +226,24 @@ impl TaskWriter {
         if !self.open.contains_key(&folder) {
             self.sink.check_folder(&folder)?;
             reach("run.output");
-            let name = output_name(&self.store, self.id, self.attempt, self.parts, "parquet");
+            let name = output_name(&self.store, self.id, self.attempt, self.parts, self.options.format.extension());
             self.parts += 1;
             let file = self.sink.stage(&name, &folder).await?;
             let fault = file.fault();
-            let options =
-                ArrowWriterOptions::new().with_properties(self.properties.clone()).with_skip_arrow_metadata(true);
-            let writer = ArrowWriter::try_new_with_options(Slot(Some(file)), Arc::clone(&self.file_schema), options)
-                .map_err(unwritable)?;
+            let encoder =
+                Encoder::new(self.options.format, file, &self.file_schema, &self.properties).map_err(unwritable)?;
             let output = OutputFile { name, folder: folder.clone(), size: 0, rows: 0, upload: None };
-            self.open.insert(folder.clone(), Open { writer, fault, output });
+            self.open.insert(folder.clone(), Open { encoder, fault, output });
         }
         let Some(open) = self.open.get_mut(&folder) else { return Ok(()) };
         // The query's schema may differ from the file's in metadata only.
         let batch = batch.clone().with_schema(Arc::clone(&self.file_schema)).map_err(unwritable)?;
-        open.writer.write(&batch).map_err(|e| write_failed(e, &open.fault, &*self.sink))?;
-        if let Some(file) = &mut open.writer.inner_mut().0 {
+        open.encoder.write(&batch).map_err(|e| write_failed(e, &open.fault, &*self.sink))?;
+        if let Some(file) = open.encoder.file() {
             file.settle().await?;
         }
         open.output.rows += batch.num_rows() as u64;
-        let bytes = open.writer.bytes_written() + open.writer.in_progress_size();
-        if self.options.target_file_size.is_some_and(|target| bytes as u64 >= target)
+        if self.options.target_file_size.is_some_and(|target| open.encoder.bytes() >= target)
             && let Some(full) = self.open.remove(&folder)
         {
             let ended = self.end(full)?;
@@ -273,12 +253,11 @@ impl TaskWriter {
     }
 
     fn end(&self, open: Open) -> Result<(Box<dyn StagedOutput>, OutputFile)> {
-        let Open { mut writer, fault, output } = open;
-        let failed = |e| write_failed(e, &fault, &*self.sink);
-        let metadata = writer.finish().map_err(failed)?;
-        self.sink.wrote(&output, &metadata);
-        // Not `into_inner`, which would write a second footer behind the one of `finish`.
-        let file = writer.inner_mut().0.take().ok_or_else(|| unwritable(gone()))?;
+        let Open { encoder, fault, output } = open;
+        let (file, metadata) = encoder.finish().map_err(|e| write_failed(e, &fault, &*self.sink))?;
+        if let Some(metadata) = metadata {
+            self.sink.wrote(&output, &metadata);
+        }
         Ok((file, output))
     }
 
