@@ -14,5 +14,5 @@ pub use prune::{PruneCounts, ScanTask, SchedulerHook};
 pub use scan_part::{OtherFormat, ScanPart};
 pub use source_plan::{PlannedFile, Reason, SourcePlan, SourceReport, plan_source};
 pub(crate) use superseded::Leaving;
-pub use superseded::Superseded;
+pub use superseded::{Successor, Superseded};
 pub use tasks::{FormedTasks, Task, TaskPart, TaskSizing, form_tasks};

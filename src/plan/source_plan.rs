@@ -6,7 +6,7 @@ use futures::{StreamExt, TryStreamExt};
 use serde::{Deserialize, Serialize};
 
 use super::policy::{OnChange, OnDelete, OnMoved, SourcePolicy};
-use super::superseded::{Leaving, Superseded};
+use super::superseded::{Leaving, Successor, Superseded};
 use crate::coverage::Coverage;
 use crate::error::{Error, Result};
 use crate::identity::FileVersion;
@@ -256,18 +256,21 @@ pub async fn plan_source(
             plan.unsettled.push(file.clone());
         }
         let is_readable = !matches!(&verdict, Verdict::Gone | Verdict::Unusable(_));
-        let accepted = matches!(&verdict, Verdict::Moved { .. }) && policy.on_moved == OnMoved::Accept;
         let has_old = || {
             let mut versions = live.versions(name, &file.path).iter();
             versions.any(|version| !version.file.is_same(file)) || !live.kept_of(name, &file.path).is_empty()
         };
-        if policy.on_change == OnChange::Replace && is_readable && !accepted && has_old() {
+        if policy.on_change == OnChange::Replace && is_readable && has_old() {
             let (source, path) = (Arc::clone(&source), Arc::clone(&file.path));
-            plan.superseded.push(Superseded { source, path, by: Some(file.clone()) });
+            plan.superseded.push(Superseded { source, path, by: Successor::Version(file.clone()) });
         }
         match verdict {
             Verdict::Done => report.done += 1,
             Verdict::Gone => {
+                if policy.on_change == OnChange::Replace {
+                    let (source, path) = (Arc::clone(&source), Arc::clone(&file.path));
+                    plan.superseded.push(Superseded { source, path, by: Successor::Unusable });
+                }
                 report.listed -= 1;
                 report.vanished += 1;
             }
@@ -311,14 +314,27 @@ pub async fn plan_source(
         return Err(moved_error(name, &refused_moves));
     }
     let gone = vanished(live, name, listing);
+    if policy.on_change == OnChange::Replace && !listing.partial {
+        stuck(&mut plan, live, &gone);
+    }
     if policy.on_delete == OnDelete::Retract && !listing.partial {
-        let known = live.files(name).count() as u64;
+        let listed = |path: &&str| listing.files.binary_search_by(|file| (*file.path).cmp(path)).is_ok();
+        let gone: Vec<&str> = live.paths(name).into_iter().filter(|path| !listed(path)).collect();
+        plan.superseded.retain(|file| !gone.contains(&&*file.path));
+        let known = live.paths(name).len() as u64;
         if !listing.files.is_empty() && policy.max_replaced.is_exceeded(gone.len() as u64, known) {
             return Err(too_much_gone(name, gone.len() as u64, known));
         }
         retracted(&mut plan, lake, listing, &gone).await?;
     }
-    let leaving = Leaving::of(live, &plan.superseded);
+    // As it is once the accepted moves are recorded.
+    let moved = |file: &Superseded| {
+        let Successor::Version(now) = &file.by else { return file.clone() };
+        let update = plan.updates.iter().find(|update| update.now.as_ref() == Some(now));
+        let by = Successor::Version(update.map_or(now, |update| &update.recorded).clone());
+        Superseded { by, ..file.clone() }
+    };
+    let leaving = Leaving::of(live, &plan.superseded.iter().map(moved).collect::<Vec<_>>());
     leaving.check_apart(name)?;
     plan.leaves = !leaving.is_empty();
     check_replaced(&plan.report, live, policy)?;
@@ -438,6 +454,17 @@ fn vanished<'a>(live: &'a Live, name: &str, listing: &Listing) -> Vec<&'a str> {
     live.files(name).map(|(path, _)| path).filter(|path| !listed(path)).collect()
 }
 
+/// Files of which something waits, and which cannot be finished now: what waits must not enter beside what is there.
+fn stuck(plan: &mut SourcePlan, live: &Live, gone: &[&str]) {
+    let name = plan.report.name.clone();
+    let unusable = plan.report.unusable.iter().map(|unusable| unusable.path.as_str());
+    let known = unusable.chain(gone.iter().copied()).filter(|path| !live.versions(&name, path).is_empty());
+    let stuck =
+        known.map(|path| Superseded { source: name.as_str().into(), path: path.into(), by: Successor::Unusable });
+    let stuck: Vec<Superseded> = stuck.collect();
+    plan.superseded.extend(stuck);
+}
+
 /// Files that are gone, whose output is to leave: only what is surely gone, and never all at once.
 async fn retracted(plan: &mut SourcePlan, lake: &Lake, listing: &Listing, gone: &[&str]) -> Result<()> {
     if gone.is_empty() {
@@ -464,7 +491,7 @@ async fn retracted(plan: &mut SourcePlan, lake: &Lake, listing: &Listing, gone: 
                 .way("select it again with the source's `url`")
                 .way(keep));
         }
-        plan.superseded.push(Superseded { source: name.as_str().into(), path: path.into(), by: None });
+        plan.superseded.push(Superseded { source: name.as_str().into(), path: path.into(), by: Successor::Gone });
     }
     Ok(())
 }

@@ -14,8 +14,19 @@ pub struct Superseded {
     pub source: Arc<str>,
     /// The raw path.
     pub path: Arc<str>,
-    /// The version that stays; `None`: the file is gone.
-    pub by: Option<FileVersion>,
+    /// What it is now.
+    pub by: Successor,
+}
+
+/// What is in the place of a superseded file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Successor {
+    /// This version: when it is done, all others leave.
+    Version(FileVersion),
+    /// Nothing, and its output leaves.
+    Gone,
+    /// What cannot be done, or nothing, and its output stays: what is done of a further version never enters.
+    Unusable,
 }
 
 /// What a commit does about superseded files.
@@ -114,7 +125,11 @@ struct File<'a> {
 
 impl<'a> File<'a> {
     fn of(live: &Live, file: &'a Superseded) -> Option<Self> {
-        let (source, path, by) = (&*file.source, &*file.path, file.by.as_ref());
+        let (source, path) = (&*file.source, &*file.path);
+        let by = match &file.by {
+            Successor::Version(by) => Some(by),
+            Successor::Gone | Successor::Unusable => None,
+        };
         let counts = |id: &CheckpointId| live.checkpoint(*id).is_some_and(|row| row.decision == Decision::Accepted);
         let ids = |version: &LiveVersion| version.parts.iter().map(|(id, _)| *id).collect::<Vec<_>>();
         let is_new = |version: &&LiveVersion| by.is_some_and(|by| version.file.is_same(by));
@@ -126,6 +141,17 @@ impl<'a> File<'a> {
         }
         let mut old: BTreeSet<CheckpointId> = old.iter().flat_map(|version| ids(version)).filter(counts).collect();
         old.extend(live.kept_of(source, path));
+        if file.by == Successor::Unusable {
+            // Only what would enter beside committed rows of another version.
+            let pending = |id: &CheckpointId| live.checkpoint(*id).is_some_and(|row| row.is_pending());
+            let is_committed = |version: &LiveVersion| ids(version).iter().any(|id| counts(id) && !pending(id));
+            let versions = live.versions(source, path);
+            let beside = |version: &LiveVersion| {
+                let other = |other: &&LiveVersion| !other.file.is_same(&version.file);
+                versions.iter().filter(other).any(is_committed) || !live.kept_of(source, path).is_empty()
+            };
+            old = versions.iter().filter(|v| beside(v)).flat_map(ids).filter(|id| counts(id) && pending(id)).collect();
+        }
         let is_complete = by.is_none() || new.iter().any(|version| version.is_complete());
         let file = Self { source, path, by, old, new: new_ids, is_complete };
         (!file.old.is_empty()).then_some(file)
@@ -229,7 +255,8 @@ mod tests {
     }
 
     fn superseded(path: &str, by: Option<i64>) -> Superseded {
-        Superseded { source: "docs".into(), path: path.into(), by: by.map(|at| file(path, at)) }
+        let by = by.map_or(Successor::Gone, |at| Successor::Version(file(path, at)));
+        Superseded { source: "docs".into(), path: path.into(), by }
     }
 
     fn ids<'a>(of: impl IntoIterator<Item = &'a CheckpointId>) -> Vec<u32> {
@@ -258,6 +285,17 @@ mod tests {
         assert_eq!(told(&Leaving::of(&live(&[&old, &half], 1), &[superseded("a", Some(1))])), "[] [2] []");
         assert_eq!(told(&Leaving::of(&live(&[&old], 1), &[superseded("a", None)])), "[1] [] []", "gone");
         assert!(Leaving::of(&live(&[&old], 1), &[superseded("a", Some(1)), superseded("b", None)]).is_empty());
+    }
+
+    #[test]
+    fn nothing_of_a_version_that_cannot_be_done_enters_beside_another() {
+        let (old, half) = ([(file("a", 1), Coverage::Whole)], [(file("a", 2), group(0))]);
+        let stuck = [Superseded { source: "docs".into(), path: "a".into(), by: Successor::Unusable }];
+        assert_eq!(told(&Leaving::of(&live(&[&old, &half], 1), &stuck)), "[] [2] []");
+        assert!(Leaving::of(&live(&[&old], 1), &stuck).is_empty());
+        assert!(Leaving::of(&live(&[&half], 0), &stuck).is_empty(), "nothing is there beside it");
+        let rest = [(file("a", 2), group(1))];
+        assert!(Leaving::of(&live(&[&half, &rest], 1), &stuck).is_empty(), "of one version");
     }
 
     #[test]

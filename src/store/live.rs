@@ -112,6 +112,13 @@ impl Live {
         of.flat_map(|forgotten| forgotten.kept.iter().copied()).filter(is_committed).collect()
     }
 
+    /// Every path of `source` of which something is done, or was forgotten with rows in committed output, sorted.
+    pub(crate) fn paths(&self, source: &str) -> BTreeSet<&str> {
+        let forgotten = self.forgotten.get(source).into_iter().flatten().map(|(path, _)| &**path);
+        let kept = forgotten.filter(|path| !self.kept_of(source, path).is_empty());
+        self.files(source).map(|(path, _)| path).chain(kept).collect()
+    }
+
     /// Every known version of `path`, in no order; the newest is not known to the store.
     pub fn versions(&self, source: &str, path: &str) -> &[LiveVersion] {
         self.sources.get(source).and_then(|files| files.get(path)).map_or(&[], Vec::as_slice)

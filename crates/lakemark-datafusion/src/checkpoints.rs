@@ -345,7 +345,7 @@ impl Checkpoints {
             schema,
             schema_is_new,
             partitions,
-            format: spec.format.name().into(),
+            format: spec.format.recorded(),
             native,
             opened_as: spec.format,
             given_values: None,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use datafusion::arrow::csv::reader::Format;
-use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
+use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef, TimeUnit};
 use datafusion::common::config::CsvOptions as NativeCsvOptions;
 use datafusion::datasource::file_format::FileFormat;
 use datafusion::datasource::file_format::csv::CsvFormat;
@@ -65,6 +65,18 @@ impl SourceFormat {
         }
     }
 
+    /// What the store records: with the options that are not the default, since rows are others by them.
+    pub(crate) fn recorded(&self) -> String {
+        match self {
+            Self::Csv(options) if *options != CsvFileOptions::default() => {
+                let CsvFileOptions { header, delimiter, quote, all_text } = options;
+                let (delimiter, quote) = (char::from(*delimiter), char::from(*quote));
+                format!("csv (header {header}, delimiter {delimiter:?}, quote {quote:?}, text {all_text})")
+            }
+            _ => self.name().to_owned(),
+        }
+    }
+
     pub(crate) fn is_parquet(&self) -> bool {
         *self == Self::Parquet
     }
@@ -85,12 +97,38 @@ impl SourceFormat {
 
     /// The schema of the first file by path that can be read.
     pub(crate) async fn schema(&self, lake: &Lake, listing: &Listing) -> Result<Option<SchemaRef>> {
-        let format: Arc<dyn FileFormat> = match self {
-            Self::Parquet => return first_schema(lake, listing).await,
-            Self::Csv(options) => Arc::new(CsvFormat::default().with_options(options.native())),
-            Self::Json => Arc::new(JsonFormat::default()),
-        };
+        if self.is_parquet() {
+            return first_schema(lake, listing).await;
+        }
         let Some(file) = listing.files.iter().find(|file| file.size > 0) else { return Ok(None) };
+        let schema = self.schema_of(lake, file).await.map_err(|error| {
+            error.at(lake.place(&file.path)).safe("nothing was changed").way("check the source's `url` and `format`")
+        })?;
+        if schema.fields().is_empty() {
+            return Err(Error::invalid("the first file has no column")
+                .at(lake.place(&file.path))
+                .safe("nothing was changed")
+                .way("check the source's `url` and `format`"));
+        }
+        let all_text = matches!(self, Self::Csv(options) if options.all_text);
+        let field = |field: &FieldRef| {
+            let of = match field.data_type() {
+                // Without a value nothing tells what it is.
+                DataType::Null => DataType::Utf8,
+                _ if all_text => DataType::Utf8,
+                of => of.clone(),
+            };
+            Field::new(field.name(), of, true)
+        };
+        Ok(Some(Arc::new(Schema::new(schema.fields().iter().map(field).collect::<Vec<_>>()))))
+    }
+
+    /// The schema of all of `file`.
+    async fn schema_of(&self, lake: &Lake, file: &FileVersion) -> Result<Schema> {
+        let format: Arc<dyn FileFormat> = match self {
+            Self::Csv(options) => Arc::new(CsvFormat::default().with_options(options.native())),
+            _ => Arc::new(JsonFormat::default().with_schema_infer_max_rec(usize::MAX)),
+        };
         let object = ObjectMeta {
             location: label(file),
             last_modified: Default::default(),
@@ -100,19 +138,17 @@ impl SourceFormat {
         };
         let store: Arc<dyn ObjectStore> = Arc::new(PinnedStore::new(lake.clone(), std::iter::once(file.clone())));
         let state = SessionContext::new().state();
-        let schema = format.infer_schema(&state, &store, &[object]).await.map_err(|e| {
-            from_datafusion(e, ErrorKind::Invalid, "the columns of the first file cannot be told")
-                .at(lake.place(&file.path))
-                .safe("nothing was changed")
-                .way("check the source's `url` and `format`")
-        })?;
-        Ok(Some(match self {
-            Self::Csv(options) if options.all_text => {
-                let text = |field: &FieldRef| Field::new(field.name(), DataType::Utf8, true);
-                Arc::new(Schema::new(schema.fields().iter().map(text).collect::<Vec<_>>()))
-            }
-            _ => schema,
-        }))
+        let schema = format.infer_schema(&state, &store, &[object]).await;
+        let schema = schema.map_err(|e| from_datafusion(e, ErrorKind::Invalid, "its columns cannot be told"))?;
+        let field = |field: &FieldRef| {
+            let of = match field.data_type() {
+                // Parquet has no type for it.
+                DataType::Timestamp(TimeUnit::Second, zone) => DataType::Timestamp(TimeUnit::Millisecond, zone.clone()),
+                of => of.clone(),
+            };
+            Field::new(field.name(), of, true)
+        };
+        Ok(Schema::new(schema.fields().iter().map(field).collect::<Vec<_>>()))
     }
 
     /// How DataFusion scans files of `schema` in folders of `partitions`; `None`: as Parquet, as the session says.
@@ -126,31 +162,89 @@ impl SourceFormat {
         Some(FileScanConfigBuilder::new(ObjectStoreUrl::local_filesystem(), source).build())
     }
 
-    /// Why `file` cannot be read as `schema`, if its first line says so. Values of CSV are known by their places only: a
-    /// file with other columns, or in another order, would be read as wrong rows.
+    /// Why `file` cannot be read as `schema`, if it cannot. Values of CSV are known by their places only: a file with other
+    /// columns, or in another order, would be read as wrong rows. And the engine makes a value fit a type where it can: 9.99
+    /// becomes 9, a time becomes its day. So the types of each file are told from all of its values first.
     ///
     /// # Errors
     /// When it cannot be read.
     pub(crate) async fn misfit(&self, lake: &Lake, file: &FileVersion, schema: &Schema) -> Result<Option<String>> {
-        let Self::Csv(options) = self else { return Ok(None) };
-        if !options.header || file.size == 0 {
+        let names = match self {
+            _ if file.size == 0 => return Ok(None),
+            Self::Parquet => return Ok(None),
+            Self::Csv(options) if options.header => names_of(lake, file, options).await?,
+            Self::Csv(_) | Self::Json => Ok(None),
+        };
+        let wanted: Vec<String> = schema.fields().iter().map(|field| field.name().clone()).collect();
+        let shown = |names: &[String]| format!("({})", names.join(", "));
+        match names {
+            Err(why) => return Ok(Some(why)),
+            Ok(Some(found)) if found != wanted => {
+                let (found, wanted) = (shown(&found), shown(&wanted));
+                return Ok(Some(format!("its first line names {found}, and the source's columns are {wanted}")));
+            }
+            Ok(_) => {}
+        }
+        if matches!(self, Self::Csv(options) if options.all_text) {
             return Ok(None);
         }
-        let range = 0..file.size.min(HEADER);
-        let bytes = lake.reader(file).read(std::slice::from_ref(&range)).await?;
-        let Some(bytes) = bytes.first() else { return Ok(None) };
-        let format = Format::default().with_header(true).with_delimiter(options.delimiter).with_quote(options.quote);
-        let found = match format.infer_schema(&bytes[..], Some(0)) {
-            Ok((found, _)) => found,
-            Err(error) => return Ok(Some(format!("its first line cannot be read as CSV: {error}"))),
+        let found = match self.schema_of(lake, file).await {
+            Ok(found) => found,
+            Err(error) if error.kind() == ErrorKind::Invalid => return Ok(Some(error.to_string().replace('\n', ";"))),
+            Err(error) => return Err(error),
         };
-        let names = |schema: &Schema| schema.fields().iter().map(|f| f.name().clone()).collect::<Vec<_>>();
-        let (found, wanted) = (names(&found), names(schema));
-        let shown = |names: &[String]| format!("({})", names.join(", "));
-        Ok((found != wanted).then(|| {
-            format!("its first line names {}, and the source's columns are {}", shown(&found), shown(&wanted))
-        }))
+        if !found.fields().is_empty()
+            && found.fields().iter().all(|field| schema.field_with_name(field.name()).is_err())
+        {
+            let names: Vec<String> = found.fields().iter().map(|field| field.name().clone()).collect();
+            return Ok(Some(format!("it has {}, and none of the source's columns", shown(&names))));
+        }
+        let is_csv = matches!(self, Self::Csv(_));
+        let other = schema.fields().iter().find_map(|wanted| {
+            let found = found.field_with_name(wanted.name()).ok()?;
+            let fits = holds(wanted.data_type(), found.data_type(), is_csv);
+            (!fits).then(|| {
+                let (name, found, wanted) = (wanted.name(), found.data_type(), wanted.data_type());
+                format!("column `{name}` is {found}, but {wanted} in the source's schema")
+            })
+        });
+        Ok(other)
     }
+}
+
+/// Whether every value of a file whose values are of `found` is kept in a column of `wanted`.
+fn holds(wanted: &DataType, found: &DataType, is_csv: bool) -> bool {
+    match (wanted, found) {
+        (_, DataType::Null) => true,
+        // In CSV every value is a text.
+        (DataType::Utf8, _) if is_csv => true,
+        (DataType::Float64, DataType::Int64) => true,
+        (DataType::List(wanted), DataType::List(found)) => holds(wanted.data_type(), found.data_type(), is_csv),
+        (DataType::Struct(wanted), DataType::Struct(found)) => found.iter().all(|field| {
+            let known = wanted.iter().find(|known| known.name() == field.name());
+            known.is_none_or(|known| holds(known.data_type(), field.data_type(), is_csv))
+        }),
+        (wanted, found) => wanted == found,
+    }
+}
+
+/// The names in the first line of a CSV file, or why there are none.
+async fn names_of(
+    lake: &Lake,
+    file: &FileVersion,
+    options: &CsvFileOptions,
+) -> Result<std::result::Result<Option<Vec<String>>, String>> {
+    let range = 0..file.size.min(HEADER);
+    let bytes = lake.reader(file).read(std::slice::from_ref(&range)).await?;
+    let Some(bytes) = bytes.first() else { return Ok(Ok(None)) };
+    if file.size > HEADER && !bytes.contains(&b'\n') {
+        return Ok(Err(format!("its first line is longer than {HEADER} bytes")));
+    }
+    let format = Format::default().with_header(true).with_delimiter(options.delimiter).with_quote(options.quote);
+    Ok(match format.infer_schema(&bytes[..], Some(0)) {
+        Ok((found, _)) => Ok(Some(found.fields().iter().map(|field| field.name().clone()).collect())),
+        Err(error) => Err(format!("its first line cannot be read as CSV: {error}")),
+    })
 }
 
 impl CsvFileOptions {
@@ -161,6 +255,7 @@ impl CsvFileOptions {
             quote: self.quote,
             // A value may hold line breaks: files are never cut into ranges here.
             newlines_in_values: Some(true),
+            schema_infer_max_rec: Some(usize::MAX),
             ..NativeCsvOptions::default()
         }
     }

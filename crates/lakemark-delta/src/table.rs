@@ -219,7 +219,11 @@ impl Table for DeltaTable {
             Error::refused(what)
                 .at(&self.place.root)
                 .safe("nothing was written to the table")
-                .way("keep the old output: run with --on-change reprocess and --on-delete keep, and delete its rows yourself")
+                .way("keep the old rows, from now on too: --on-change reprocess and --on-delete keep")
+                .way(
+                    "begin anew: take all rows out of the table with its own tools, then lakemark reopen --table JOB, which \
+                     does everything again, and run",
+                )
         };
         let Some(base) = base else { return Err(refuse("there is no table to take old output out of".into())) };
         let configuration = base.snapshot().table_configuration().metadata().configuration();
@@ -235,8 +239,7 @@ impl Table for DeltaTable {
                  others compacted or changed it, so old rows cannot be told from new ones",
                 gone.len(),
                 paths.len()
-            ))
-            .way("fill the table anew: lakemark reopen --table JOB")),
+            ))),
         }
     }
 

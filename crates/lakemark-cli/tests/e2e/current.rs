@@ -142,6 +142,66 @@ fn a_table_that_others_changed_gives_nothing_up(#[case] change: &str) {
     scene.run(&[]).error(5, "Refused", &["old output", "--on-change reprocess"]);
 }
 
+/// What waits of a version that cannot be finished any more never shows beside the one that is there.
+#[rstest]
+fn half_a_version_never_shows_beside_another(
+    #[values("parquet", "delta")] kind: &str,
+    #[values("gone", "unusable", "accepted", "whole")] end: &str,
+) {
+    let mut scene = scene(kind);
+    scene.set("source.on_delete", "\"keep\"").set("source.on_moved", "\"accept\"").set("run.task_bytes", "\"900B\"");
+    scene.run(&[]).done();
+    let (before, old) = (scene.lake.expected(), scene.lake.files["big.parquet"].clone());
+    let groups = scene.lake.groups(8, 2, 40);
+    scene.lake.put("big.parquet", groups);
+    if end == "whole" {
+        scene.crash_at("intent.before_object", 1);
+        scene.lake.touch("big.parquet");
+        scene.run(&[]).done();
+        scene.assert_exact_for_all();
+        scene.run(&[]).nothing();
+        return;
+    }
+    scene.run(&["--max-tasks", "2"]).expect(3, "partial");
+    let path = scene.lake.dir.join("big.parquet");
+    let code = match end {
+        "gone" => std::fs::remove_file(&path).map(|()| 0).unwrap(),
+        "unusable" => std::fs::write(&path, "xx").map(|()| 3).unwrap(),
+        _ => {
+            // What it was, with another time.
+            scene.lake.put("big.parquet", old);
+            0
+        }
+    };
+    let ran = scene.run(&[]);
+    assert_eq!(ran.code, code, "{ran}");
+    scene.assert_is(&before);
+    let again = scene.run(&[]);
+    assert_eq!((again.code, again.count("epoch")), (code, 0), "nothing is left to do: {again}");
+    scene.assert_is(&before);
+}
+
+/// Rows that an earlier forgetting left leave with their file too, also when it shares its output.
+#[rstest]
+fn rows_of_forgotten_files_leave_with_them(#[values("parquet", "delta")] kind: &str) {
+    let mut scene = scene(kind);
+    scene.set("source.on_change", "\"reprocess\"").set("source.on_delete", "\"keep\"").set("run.task_bytes", "\"1MB\"");
+    scene.run(&[]).done();
+    scene.set("source.on_change", "\"replace\"").set("source.on_delete", "\"retract\"");
+    scene.lake.remove("day=1/a0001.parquet");
+    scene.run(&[]).error(5, "Refused", &["`day=1/a0001.parquet`", "holds rows of"]);
+    let forget = &mut scene.command("forget", &["--glob", "**", "--yes"]);
+    assert_eq!(Running::start(forget).wait().code(), 0);
+    scene.run(&[]).done();
+    scene.assert_exact_for_all();
+    let forget = &mut scene.command("forget", &["day=1/a0002.parquet", "--yes"]);
+    assert_eq!(Running::start(forget).wait().code(), 0);
+    scene.lake.remove("day=1/a0002.parquet");
+    scene.run(&[]).done();
+    scene.assert_exact_for_all();
+    scene.run(&[]).nothing();
+}
+
 /// A stalled driver, and one that goes on behind it.
 #[rstest]
 fn a_zombie_takes_nothing_out_that_is_to_stay(#[values("parquet", "delta")] kind: &str) {

@@ -103,6 +103,55 @@ fn a_csv_file_with_other_columns_is_left_out_and_named() {
     scene.run(&[]).error(5, "Unsupported", &["compressed", "packed.csv.gz"]);
 }
 
+/// A value that the engine would make fit its column, by losing a part of it, is never read: its file is named.
+#[rstest]
+#[case("csv", "a,b\n1,x\n", "a,b\n1.5,y\n", "`a` is Float64, but Int64")]
+#[case("csv", "a,b\n2024-01-01,x\n", "a,b\n2024-01-02T10:11:12,y\n", "but Date32")]
+#[case("csv", "a,b\n2024-01-01T00:00:00,x\n", "a,b\n2024-01-01T00:00:00.999999,y\n", "but Timestamp(ms)")]
+#[case("json", "{\"a\":1}\n", "{\"a\":3.7}\n", "`a` is Float64, but Int64")]
+#[case("json", "{\"a\":{\"p\":2}}\n", "{\"a\":{\"p\":2.75}}\n", "`a` is")]
+#[case("json", "{\"a\":1}\n", "{\"a\":\"2\"}\n", "`a` is Utf8, but Int64")]
+#[case("json", "{\"a\":1}\n", "{\"A\":2}\n", "none of the source's columns")]
+fn values_that_would_lose_something_are_not_read(
+    #[case] format: &str,
+    #[case] first: &str,
+    #[case] second: &str,
+    #[case] why: &str,
+) {
+    let mut scene = Scene::new();
+    fs::create_dir(scene.path("text")).unwrap();
+    fs::write(scene.path("text/1"), first).unwrap();
+    fs::write(scene.path("text/2"), second).unwrap();
+    let url = format!("{:?}", scene.path("text"));
+    scene
+        .set("source.url", url)
+        .set("source.format", format!("{format:?}"))
+        .set("transform.sql", "\"SELECT a FROM docs\"");
+    let ran = scene.run(&[]).expect(3, "partial");
+    assert!(ran.stderr.contains(why), "{ran}");
+    assert_eq!((ran.count("rows/in"), ran.count("rows/out")), (1, 1));
+}
+
+/// A column of which nothing is known yet is text, and keeps what comes; how CSV is written is fixed by the first run.
+#[test]
+fn a_column_without_values_keeps_what_comes_later() {
+    let mut scene = Scene::new();
+    fs::create_dir(scene.path("text")).unwrap();
+    fs::write(scene.path("text/1"), "id,text,n2\n1,,2\n").unwrap();
+    let url = format!("{:?}", scene.path("text"));
+    scene.set("source.url", url).set("source.format", "\"csv\"").set("transform.sql", "\"SELECT * FROM docs\"");
+    scene.run(&[]).done();
+    fs::write(scene.path("text/2"), "id,text,n2\n2,later,4\n").unwrap();
+    scene.run(&[]).done();
+    scene.assert_is(&[((1, None, 2), 1), ((2, Some("later".to_owned()), 4), 1)].into());
+    fs::write(scene.path("text/3"), "id,text,n2\n3,x,6\n").unwrap();
+    scene.run(&["--set", "source.docs.csv.header=false"]).error(
+        5,
+        "Refused",
+        &["csv (header false", "(csv, files mode)"],
+    );
+}
+
 #[test]
 fn options_of_csv_say_how_it_is_written() {
     let mut scene = Scene::small();
