@@ -193,3 +193,11 @@ impl StdError for Error {
         self.0.source.as_deref().map(|e| e as _)
     }
 }
+
+/// The first three of `paths`, and how many more there are, as errors name them.
+pub(crate) fn first_few(paths: impl ExactSizeIterator<Item: fmt::Display>) -> String {
+    let more = paths.len().saturating_sub(3);
+    let shown: Vec<_> = paths.take(3).map(|path| format!("`{path}`")).collect();
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("{}{more}", shown.join(", "))
+}

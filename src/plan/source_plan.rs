@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::policy::{OnChange, OnDelete, OnMoved, SourcePolicy};
 use super::superseded::{Leaving, Successor, Superseded};
 use crate::coverage::Coverage;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, first_few};
 use crate::identity::FileVersion;
 use crate::source::{FileRead, Lake, Listing, Unusable};
 use crate::store::{FileUpdate, Live, LiveVersion};
@@ -261,15 +261,13 @@ pub async fn plan_source(
             versions.any(|version| !version.file.is_same(file)) || !live.kept_of(name, &file.path).is_empty()
         };
         if policy.on_change == OnChange::Replace && is_readable && has_old() {
-            let (source, path) = (Arc::clone(&source), Arc::clone(&file.path));
-            plan.superseded.push(Superseded { source, path, by: Successor::Version(file.clone()) });
+            plan.superseded.push(Superseded::new(source.clone(), file.path.clone(), Successor::Version(file.clone())));
         }
         match verdict {
             Verdict::Done => report.done += 1,
             Verdict::Gone => {
                 if policy.on_change == OnChange::Replace {
-                    let (source, path) = (Arc::clone(&source), Arc::clone(&file.path));
-                    plan.superseded.push(Superseded { source, path, by: Successor::Unusable });
+                    plan.superseded.push(Superseded::new(source.clone(), file.path.clone(), Successor::Unusable));
                 }
                 report.listed -= 1;
                 report.vanished += 1;
@@ -313,15 +311,16 @@ pub async fn plan_source(
     if !refused_moves.is_empty() {
         return Err(moved_error(name, &refused_moves));
     }
-    let gone = vanished(live, name, listing);
+    let gone = vanished(live.files(name).map(|(path, _)| path), listing);
     if policy.on_change == OnChange::Replace && !listing.partial {
         stuck(&mut plan, live, &gone);
     }
     if policy.on_delete == OnDelete::Retract && !listing.partial {
-        let listed = |path: &&str| listing.files.binary_search_by(|file| (*file.path).cmp(path)).is_ok();
-        let gone: Vec<&str> = live.paths(name).into_iter().filter(|path| !listed(path)).collect();
+        // Forgotten files too: their output can be there still.
+        let known = live.paths(name);
+        let gone = vanished(known.iter().copied(), listing);
+        let known = known.len() as u64;
         plan.superseded.retain(|file| !gone.contains(&&*file.path));
-        let known = live.paths(name).len() as u64;
         if !listing.files.is_empty() && policy.max_replaced.is_exceeded(gone.len() as u64, known) {
             return Err(too_much_gone(name, gone.len() as u64, known));
         }
@@ -448,10 +447,10 @@ async fn judge(
     })
 }
 
-/// Paths that the store knows and the listing does not have.
-fn vanished<'a>(live: &'a Live, name: &str, listing: &Listing) -> Vec<&'a str> {
+/// Those of the paths that the store knows which the listing does not have.
+fn vanished<'a>(known: impl Iterator<Item = &'a str>, listing: &Listing) -> Vec<&'a str> {
     let listed = |path: &str| listing.files.binary_search_by(|file| (*file.path).cmp(path)).is_ok();
-    live.files(name).map(|(path, _)| path).filter(|path| !listed(path)).collect()
+    known.filter(|path| !listed(path)).collect()
 }
 
 /// Files of which something waits, and which cannot be finished now: what waits must not enter beside what is there.
@@ -459,9 +458,7 @@ fn stuck(plan: &mut SourcePlan, live: &Live, gone: &[&str]) {
     let name = plan.report.name.clone();
     let unusable = plan.report.unusable.iter().map(|unusable| unusable.path.as_str());
     let known = unusable.chain(gone.iter().copied()).filter(|path| !live.versions(&name, path).is_empty());
-    let stuck =
-        known.map(|path| Superseded { source: name.as_str().into(), path: path.into(), by: Successor::Unusable });
-    let stuck: Vec<Superseded> = stuck.collect();
+    let stuck: Vec<_> = known.map(|path| Superseded::new(name.as_str(), path, Successor::Unusable)).collect();
     plan.superseded.extend(stuck);
 }
 
@@ -491,7 +488,7 @@ async fn retracted(plan: &mut SourcePlan, lake: &Lake, listing: &Listing, gone: 
                 .way("select it again with the source's `url`")
                 .way(keep));
         }
-        plan.superseded.push(Superseded { source: name.as_str().into(), path: path.into(), by: Successor::Gone });
+        plan.superseded.push(Superseded::new(name.as_str(), path, Successor::Gone));
     }
     Ok(())
 }
@@ -508,17 +505,11 @@ fn rewritten_error(file: &PlannedFile) -> Error {
     .way("keep the old output: run with --on-change reprocess")
 }
 
-fn some(paths: &[String]) -> String {
-    let shown: Vec<_> = paths.iter().take(3).map(|path| format!("`{path}`")).collect();
-    let more = if paths.len() > 3 { format!(" and {} more", paths.len() - 3) } else { String::new() };
-    format!("{}{more}", shown.join(", "))
-}
-
 fn moved_error(name: &str, paths: &[String]) -> Error {
     Error::refused(format!(
         "{} finished files of source `{name}` have another modification time or etag, and the same footer: {}",
         paths.len(),
-        some(paths)
+        first_few(paths.iter())
     ))
     .safe("nothing was planned")
     .way("they were only copied or touched: run with --on-moved accept, and their work stays done")

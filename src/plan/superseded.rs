@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, first_few};
 use crate::identity::{CheckpointId, FileVersion};
 use crate::store::{Decision, Live, LiveVersion};
 
@@ -16,6 +16,12 @@ pub struct Superseded {
     pub path: Arc<str>,
     /// What it is now.
     pub by: Successor,
+}
+
+impl Superseded {
+    pub(crate) fn new(source: impl Into<Arc<str>>, path: impl Into<Arc<str>>, by: Successor) -> Self {
+        Self { source: source.into(), path: path.into(), by }
+    }
 }
 
 /// What is in the place of a superseded file.
@@ -99,11 +105,9 @@ impl Leaving {
     /// [`Refused`](crate::ErrorKind::Refused), naming a superseded file and those beside it.
     pub(crate) fn check_apart(&self, source: &str) -> Result<()> {
         let Some((path, beside)) = self.shared.iter().next() else { return Ok(()) };
-        let some: Vec<String> = beside.iter().take(3).map(|path| format!("`{path}`")).collect();
-        let more = if beside.len() > 3 { format!(" and {} more", beside.len() - 3) } else { String::new() };
         Err(Error::refused(format!(
-            "the old output of `{path}` of source `{source}` is to leave, and holds rows of {}{more} too",
-            some.join(", ")
+            "the old output of `{path}` of source `{source}` is to leave, and holds rows of {} too",
+            first_few(beside.iter())
         ))
         .safe("nothing was planned")
         .way("undo these together with it, and do them again: lakemark forget JOB PATH... with all of them, then run")
@@ -139,19 +143,19 @@ impl<'a> File<'a> {
         if new_ids.iter().any(|id| !counts(id)) {
             return None;
         }
-        let mut old: BTreeSet<CheckpointId> = old.iter().flat_map(|version| ids(version)).filter(counts).collect();
-        old.extend(live.kept_of(source, path));
-        if file.by == Successor::Unusable {
+        let kept = live.kept_of(source, path);
+        let old: BTreeSet<CheckpointId> = if file.by == Successor::Unusable {
             // Only what would enter beside committed rows of another version.
             let pending = |id: &CheckpointId| live.checkpoint(*id).is_some_and(|row| row.is_pending());
             let is_committed = |version: &LiveVersion| ids(version).iter().any(|id| counts(id) && !pending(id));
-            let versions = live.versions(source, path);
-            let beside = |version: &LiveVersion| {
-                let other = |other: &&LiveVersion| !other.file.is_same(&version.file);
-                versions.iter().filter(other).any(is_committed) || !live.kept_of(source, path).is_empty()
+            let beside = |version: &&&LiveVersion| {
+                let other = |other: &&&LiveVersion| !other.file.is_same(&version.file);
+                old.iter().filter(other).any(|other| is_committed(other)) || !kept.is_empty()
             };
-            old = versions.iter().filter(|v| beside(v)).flat_map(ids).filter(|id| counts(id) && pending(id)).collect();
-        }
+            old.iter().filter(beside).flat_map(|v| ids(v)).filter(|id| counts(id) && pending(id)).collect()
+        } else {
+            old.iter().flat_map(|version| ids(version)).filter(counts).chain(kept).collect()
+        };
         let is_complete = by.is_none() || new.iter().any(|version| version.is_complete());
         let file = Self { source, path, by, old, new: new_ids, is_complete };
         (!file.old.is_empty()).then_some(file)

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, first_few};
 use crate::identity::{Root, StoreId};
 use crate::store::{Expected, OutputFile};
 
@@ -128,9 +128,7 @@ impl Seen<'_> {
     }
 
     fn describe(&self) -> String {
-        let shown: Vec<_> = self.paths.iter().take(3).map(|path| format!("`{path}`")).collect();
-        let more = if self.paths.len() > 3 { format!(" and {} more", self.paths.len() - 3) } else { String::new() };
-        format!("{}{more}", shown.join(", "))
+        first_few(self.paths.iter())
     }
 }
 
