@@ -43,10 +43,12 @@ pub mod time;
 pub use coverage::{Coverage, GroupRows, RangeSet};
 pub use error::{Error, ErrorKind, Result};
 pub use identity::{
-    AtomKey, AttemptNonce, CheckpointId, Epoch, Evidence, FileVersion, InputId, ManifestVersion, Root, Sameness,
-    StoreId,
+    AtomKey, AttemptNonce, CheckpointId, Epoch, Evidence, FileVersion, IMMUTABLE, InputId, ManifestVersion, Root,
+    Sameness, StoreId, TableFile, TablePosition, TableStep,
 };
-pub use operate::{Blessing, ForgetPlan, Forgotten, Garbage, Lost, Rebase, Repair, Selection, bless_plan};
+pub use operate::{
+    Blessing, ForgetPlan, Forgotten, Garbage, Lost, Rebase, Repair, Selection, bless_plan, bless_table_plan,
+};
 pub use plan::*;
 pub use run::{
     AtomRegistry, BeginOptions, CheckpointIdMap, Committed, Decided, Recovered, Run, TaskRead, Wait, Worker,

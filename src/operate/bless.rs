@@ -7,9 +7,12 @@ use serde::Serialize;
 
 use crate::coverage::Coverage;
 use crate::error::Result;
-use crate::plan::{MaxReplaced, OnChange, OnDelete, OnMoved, PlannedFile, SourcePlan, SourcePolicy, plan_source};
+use crate::plan::{
+    MaxReplaced, OnChange, OnDelete, OnMoved, PlannedFile, SourcePlan, SourcePolicy, TableReached, blessable,
+    plan_source,
+};
 use crate::run::{Change, Run};
-use crate::source::{FileRead, Lake, Listing, Unusable};
+use crate::source::{FileRead, Lake, Listing, SourceTable, TableSnapshot, Unusable};
 use crate::store::transition::Transition;
 use crate::store::{Event, FileUpdate, Live, SealedFile};
 
@@ -29,6 +32,9 @@ pub struct Blessing {
     pub unusable: Vec<Unusable>,
     /// How many files there are for each reason that a run would plan them for.
     pub reasons: BTreeMap<&'static str, u64>,
+    /// Of a table: up to where it is taken into account with it.
+    #[serde(skip)]
+    pub reached: Option<TableReached>,
 }
 
 impl Blessing {
@@ -59,32 +65,53 @@ pub async fn bless_plan(
     };
     let mut listing = listing.clone();
     listing.files.retain(|file| chosen(file));
-    let SourcePlan { files: planned, mut updates, report, .. } =
-        plan_source(name, lake, &listing, live, policy).await?;
-    let mut blessing = Blessing {
-        source: name.to_owned(),
-        files: Vec::new(),
-        updates: Vec::new(),
-        unusable: report.unusable,
-        reasons: BTreeMap::new(),
-    };
-    let reads: Vec<_> = planned.iter().map(|file| read(lake, file)).collect();
-    let reads: Vec<_> = stream::iter(reads).buffered(FOOTERS).try_collect().await?;
-    for (file, read) in planned.iter().zip(reads) {
-        match read {
-            Ok(sealed) => {
-                *blessing.reasons.entry(file.reason.as_str()).or_default() += 1;
-                blessing.files.push(sealed);
-            }
-            Err(why) => {
-                // What is recorded of it stays as it is.
-                updates.retain(|update| update.recorded.path != file.file.path);
-                blessing.unusable.push(Unusable { path: file.file.path.to_string(), why });
+    let SourcePlan { files, updates, report, .. } = plan_source(name, lake, &listing, live, policy).await?;
+    let blessing = Blessing { unusable: report.unusable, updates, ..Blessing::of(name) };
+    blessing.with(lake, &files).await
+}
+
+/// As [`bless_plan`], for the files of a table: also those whose rows are in doubt.
+///
+/// # Errors
+/// As [`plan_table`](crate::plan_table), but for its policy; [`Unavailable`](crate::ErrorKind::Unavailable) when a footer
+/// cannot be read.
+pub async fn bless_table_plan(
+    name: &str,
+    table: &dyn SourceTable,
+    snapshot: &TableSnapshot,
+    live: &Live,
+    chosen: impl Fn(&crate::identity::FileVersion) -> bool,
+) -> Result<Blessing> {
+    let (files, reached) = blessable(name, table, snapshot, live, chosen).await?;
+    Blessing { reached, ..Blessing::of(name) }.with(table.lake(), &files).await
+}
+
+impl Blessing {
+    fn of(source: &str) -> Self {
+        let (files, updates, unusable) = (Vec::new(), Vec::new(), Vec::new());
+        Self { source: source.to_owned(), files, updates, unusable, reasons: BTreeMap::new(), reached: None }
+    }
+
+    /// With the record of `planned`.
+    async fn with(mut self, lake: &Lake, planned: &[PlannedFile]) -> Result<Self> {
+        let reads: Vec<_> = planned.iter().map(|file| read(lake, file)).collect();
+        let reads: Vec<_> = stream::iter(reads).buffered(FOOTERS).try_collect().await?;
+        for (file, read) in planned.iter().zip(reads) {
+            match read {
+                Ok(sealed) => {
+                    *self.reasons.entry(file.reason.as_str()).or_default() += 1;
+                    self.files.push(sealed);
+                }
+                Err(why) => {
+                    // What is recorded of it stays as it is, and of the past too.
+                    self.updates.retain(|update| update.recorded.path != file.file.path);
+                    self.unusable.push(Unusable { path: file.file.path.to_string(), why });
+                    self.reached = None;
+                }
             }
         }
+        Ok(self)
     }
-    blessing.updates = updates;
-    Ok(blessing)
 }
 
 /// The record of one planned file, or why it has none.
@@ -116,10 +143,13 @@ impl Run {
     pub async fn bless(&self, blessings: Vec<Blessing>) -> Result<()> {
         self.operate(Transition::Bless, |_, _| {
             let mut changes = Vec::new();
-            for Blessing { source, files, updates, .. } in blessings {
+            for Blessing { source, files, updates, reached, .. } in blessings {
                 let what = format!("{} files of source `{source}` recorded as done", files.len());
                 if !updates.is_empty() {
-                    changes.push(Change::Event(Event::Updated { source, files: updates }));
+                    changes.push(Change::Event(Event::Updated { source: source.clone(), files: updates }));
+                }
+                if let Some(TableReached { position, steps }) = reached {
+                    changes.push(Change::Event(Event::Table { source, position, steps }));
                 }
                 if !files.is_empty() {
                     changes.push(Change::Blessed(files));

@@ -15,7 +15,7 @@ use crate::run::{BeginOptions, Run, Wait};
 use crate::sink::Sink;
 use crate::store::{Lease, Manifest, ObjectCheckpointStore};
 
-pub use bless::{Blessing, bless_plan};
+pub use bless::{Blessing, bless_plan, bless_table_plan};
 pub use forget::{ForgetPlan, Forgotten, Selection};
 pub use gc::Garbage;
 pub use rebase::Rebase;

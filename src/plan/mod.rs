@@ -6,6 +6,7 @@ mod prune;
 mod scan_part;
 mod source_plan;
 mod superseded;
+mod table;
 mod tasks;
 
 pub use atom_filter::AtomFilter;
@@ -15,4 +16,6 @@ pub use scan_part::{OtherFormat, ScanPart};
 pub use source_plan::{PlannedFile, Reason, SourcePlan, SourceReport, plan_source};
 pub(crate) use superseded::Leaving;
 pub use superseded::{Successor, Superseded};
+pub(crate) use table::blessable;
+pub use table::{PlannedTable, TableReached, plan_table, unlike_its_log};
 pub use tasks::{FormedTasks, Task, TaskPart, TaskSizing, form_tasks};

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::policy::{OnChange, OnDelete, OnMoved, SourcePolicy};
 use super::superseded::{Leaving, Successor, Superseded};
+use super::table::PlannedTable;
 use crate::coverage::Coverage;
 use crate::error::{Error, Result, first_few};
 use crate::identity::FileVersion;
@@ -103,7 +104,7 @@ pub struct SourceReport {
 }
 
 /// What of one source is left to do.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct SourcePlan {
     /// Files with something left, ascending by path.
     pub files: Vec<PlannedFile>,
@@ -116,14 +117,26 @@ pub struct SourcePlan {
     pub superseded: Vec<Superseded>,
     /// Whether some of it can leave without any further work.
     pub leaves: bool,
+    /// Of a table: what else there is.
+    pub table: Option<PlannedTable>,
     /// Counts. Files that only a worker opens can still turn out unusable.
     pub report: SourceReport,
 }
 
 impl SourcePlan {
+    /// Nothing to do, and `report`.
+    pub(super) fn of(report: SourceReport) -> Self {
+        Self { report, ..Self::default() }
+    }
+
+    /// Whether what is recorded is to change, beside finished work.
+    pub fn has_updates(&self) -> bool {
+        !self.updates.is_empty() || self.leaves || self.table.as_ref().is_some_and(|table| table.is_news)
+    }
+
     /// Whether a run has nothing to do for this source.
     pub fn is_empty(&self) -> bool {
-        self.files.is_empty() && self.updates.is_empty() && !self.leaves
+        self.files.is_empty() && !self.has_updates()
     }
 
     /// Settles the unsettled files by their footers: an equal one is trusted from now on, another one makes the file a
@@ -178,7 +191,7 @@ impl SourcePlan {
 }
 
 impl PlannedFile {
-    fn whole(source: &Arc<str>, file: &FileVersion, reason: Reason, unsettled: bool, apart: bool) -> Self {
+    pub(super) fn whole(source: &Arc<str>, file: &FileVersion, reason: Reason, unsettled: bool, apart: bool) -> Self {
         Self {
             source: Arc::clone(source),
             file: file.clone(),
@@ -238,14 +251,7 @@ pub async fn plan_source(
         ..SourceReport::default()
     };
     report.listed += listing.unusable.len() as u64;
-    let mut plan = SourcePlan {
-        files: Vec::new(),
-        updates: Vec::new(),
-        unsettled: Vec::new(),
-        superseded: Vec::new(),
-        leaves: false,
-        report,
-    };
+    let mut plan = SourcePlan::of(report);
     let local = lake.root().is_local();
     let mut refused_moves = Vec::new();
     for (file, verdict) in listing.files.iter().zip(verdicts) {
@@ -342,7 +348,7 @@ pub async fn plan_source(
 }
 
 /// Refuses a run that would redo too much (R18).
-fn check_replaced(report: &SourceReport, live: &Live, policy: SourcePolicy) -> Result<()> {
+pub(super) fn check_replaced(report: &SourceReport, live: &Live, policy: SourcePolicy) -> Result<()> {
     let known = live.files(&report.name).count() as u64;
     let redone = matches!(policy.on_change, OnChange::Reprocess | OnChange::Replace);
     if redone && policy.max_replaced.is_exceeded(report.replaced, known) {
@@ -352,7 +358,7 @@ fn check_replaced(report: &SourceReport, live: &Live, policy: SourcePolicy) -> R
 }
 
 /// What is left of a partly done version.
-fn rest(mut file: PlannedFile, recorded: Option<&LiveVersion>) -> PlannedFile {
+pub(super) fn rest(mut file: PlannedFile, recorded: Option<&LiveVersion>) -> PlannedFile {
     if let Some(recorded) = recorded {
         let group_rows = recorded.evidence.group_rows();
         file.left = recorded.coverage.missing(&group_rows);

@@ -48,6 +48,8 @@ pub struct TaskRead {
     pub files: Vec<SealedFile>,
     /// Rows read from files whose evidence does not say how many they have.
     pub counted_rows: u64,
+    /// Rows of these files that were not read, since their table has deleted them.
+    pub deleted_rows: u64,
     /// Source and path of files that are not the version planned any more: planned again, never sealed.
     pub changed: Vec<(Arc<str>, Arc<str>)>,
     /// Source, path and reason of files that cannot be read.

@@ -11,7 +11,7 @@ use super::registry::{AtomRegistry, CheckpointIdMap};
 use super::worker::Worker;
 use crate::error::{Error, ErrorKind, Result};
 use crate::identity::{AttemptNonce, CheckpointId, InputId, ManifestVersion};
-use crate::plan::Superseded;
+use crate::plan::{Superseded, TableReached};
 use crate::steps::reach;
 use crate::store::chain::Appended;
 use crate::store::envelope::encode;
@@ -147,6 +147,14 @@ impl Run {
         }
         let mut state = self.state.lock().await;
         self.note(&mut state, Event::Updated { source: source.to_owned(), files });
+        self.advance(&mut state, Transition::Fold).await
+    }
+
+    /// Records up to where the table `source` was taken into account, durable at once.
+    pub async fn reach_table(&self, source: &str, reached: TableReached) -> Result<()> {
+        let TableReached { position, steps } = reached;
+        let mut state = self.state.lock().await;
+        self.note(&mut state, Event::Table { source: source.to_owned(), position, steps });
         self.advance(&mut state, Transition::Fold).await
     }
 

@@ -46,7 +46,8 @@ impl SourceCounters {
         self.head.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn got(&self) {
+    /// Counts one read; of what others read, they do.
+    pub fn got(&self) {
         self.get.fetch_add(1, Ordering::Relaxed);
     }
 

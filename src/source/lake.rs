@@ -31,6 +31,7 @@ const FOOTER_BYTES: usize = 256 << 20;
 pub struct Lake {
     inner: Arc<Inner>,
     whole_files: bool,
+    of_table: bool,
 }
 
 #[derive(Debug)]
@@ -154,7 +155,7 @@ impl Lake {
         let footers = FooterCache::new(FOOTERS, FOOTER_BYTES);
         let inner =
             Arc::new(Inner { root, select, access, counters: Arc::default(), footers, unstable: Mutex::default() });
-        Self { inner, whole_files: false }
+        Self { inner, whole_files: false, of_table: false }
     }
 
     /// The same source, of files that are not Parquet: each is one atom, whatever its size.
@@ -166,6 +167,27 @@ impl Lake {
     /// Whether its files are not Parquet: they have no footer and are never split.
     pub fn has_whole_files(&self) -> bool {
         self.whole_files
+    }
+
+    /// The files of a table of a table format: they are immutable by its specification, and known by its log. Of what is
+    /// read only the size is compared with the plan. Nothing is asked of it yet.
+    ///
+    /// # Errors
+    /// As [`Bucket::connect`].
+    pub fn of_table(root: Root, options: &StorageOptions) -> Result<Self> {
+        let lake = match root.local_path() {
+            Some(directory) => Self::with(root, Select::All, Access::Disk(directory)),
+            None => {
+                let bucket = Bucket::connect(&root, options)?;
+                Self::on(root, Select::All, bucket.objects)
+            }
+        };
+        Ok(Self { of_table: true, ..lake })
+    }
+
+    /// Whether its files are those of a table.
+    pub fn is_of_table(&self) -> bool {
+        self.of_table
     }
 
     /// The root that paths are relative to.

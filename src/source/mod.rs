@@ -12,6 +12,7 @@ mod objects;
 mod pinned;
 mod ranges;
 mod select;
+mod table;
 
 #[cfg(feature = "testing")]
 pub(crate) use footer::decode_alone as decode_footer;
@@ -27,3 +28,4 @@ pub use listing::{Listing, Unusable, unsettled};
 pub use objects::object_version;
 pub use pinned::PinnedReader;
 pub use select::{Pattern, Select};
+pub use table::{SourceTable, TableHistory, TableSnapshot};

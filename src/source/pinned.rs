@@ -1,6 +1,6 @@
 //! Reads that give bytes of the planned version, or fail.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
@@ -36,6 +36,7 @@ const REQUESTS: usize = 10;
 /// - On an object store each request carries `if_match` with the listed etag; an answer with another etag or size is
 ///   refused too, for servers that ignore the condition. Without an etag, size and mtime of the answer are compared: one
 ///   answer is of one version.
+/// - Files [of a table](Lake::of_table) are immutable: only their size is compared.
 /// - On a disk the file is opened once, and size and mtime of what was opened are compared with the plan before and after
 ///   each read. A write changes the mtime before the bytes, so bytes of a write are never followed by the planned mtime.
 ///   The path is not looked at again: a rename over it leaves the opened file as it was, and its bytes are those that
@@ -124,9 +125,13 @@ impl PinnedReader {
 
     async fn disk(&mut self, merged: &[Range<u64>]) -> Result<Pin<Vec<Bytes>>> {
         let at = self.lake.local(&self.file.path)?;
-        let (file, opened, ranges) = (self.file.clone(), self.opened.take(), merged.to_vec());
+        let (opened, ranges) = (self.opened.take(), merged.to_vec());
+        let (file, by_size) = (self.file.clone(), self.lake.is_of_table());
+        let is_planned = move |metadata: &Metadata| {
+            if by_size { metadata.len() == file.size } else { disk::version("", metadata).is_same(&file) }
+        };
         self.lake.counters().got();
-        let read = tokio::task::spawn_blocking(move || read_disk(&at, &file, opened, &ranges)).await;
+        let read = tokio::task::spawn_blocking(move || read_disk(&at, is_planned, opened, &ranges)).await;
         Ok(match read.map_err(|e| self.lake.stopped(&self.file.path, e))?? {
             Pin::Read((opened, bytes)) => {
                 self.lake.counters().read(bytes.iter().map(Bytes::len).sum());
@@ -158,14 +163,12 @@ impl Pin<Vec<Bytes>> {
 
 fn read_disk(
     at: &Path,
-    file: &FileVersion,
+    is_planned: impl Fn(&Metadata) -> bool,
     opened: Option<Arc<File>>,
     ranges: &[Range<u64>],
 ) -> Result<Pin<(Arc<File>, Vec<Bytes>)>> {
     let unreadable = |e| disk::unreadable(at, e);
-    let planned = |opened: &File| {
-        opened.metadata().map(|now| disk::version(Arc::clone(&file.path), &now).is_same(file)).map_err(unreadable)
-    };
+    let planned = |opened: &File| opened.metadata().map(|now| is_planned(&now)).map_err(unreadable);
     let opened = match opened {
         Some(opened) => opened,
         None => match File::open(at) {
@@ -229,7 +232,7 @@ async fn get(
     let key = objects::key(lake.root(), &file.path).map_err(Stop::Failed)?.unwrap_or_default();
     let wanted = range.as_ref().map_or(0, |r| (r.end - r.start) as usize);
     let options = GetOptions {
-        if_match: file.etag.as_deref().map(str::to_owned),
+        if_match: file.etag.as_deref().filter(|_| !lake.is_of_table()).map(str::to_owned),
         head: range.is_none(),
         range: range.map(GetRange::Bounded),
         ..GetOptions::default()
@@ -266,10 +269,11 @@ async fn why(lake: &Lake, file: &FileVersion, error: object_store::Error) -> Sto
         _ => {}
     }
     // Without an etag a range beyond the end of a shorter version fails as a request, not as a condition.
-    if file.etag.is_none() {
+    if file.etag.is_none() || lake.is_of_table() {
         match lake.stat(&file.path).await {
             Ok(None) => return Stop::Vanished,
-            Ok(Some(now)) if !same_clock(&now, file) => return Stop::Changed,
+            Ok(Some(now)) if lake.is_of_table() && now.size != file.size => return Stop::Changed,
+            Ok(Some(now)) if !lake.is_of_table() && !same_clock(&now, file) => return Stop::Changed,
             _ => {}
         }
     }
@@ -277,6 +281,9 @@ async fn why(lake: &Lake, file: &FileVersion, error: object_store::Error) -> Sto
 }
 
 fn is_planned(lake: &Lake, file: &FileVersion, answer: &ObjectMeta) -> bool {
+    if lake.is_of_table() {
+        return answer.size == file.size;
+    }
     let seen = objects::object_version(lake.root(), &file.path, answer);
     match (&file.etag, &seen.etag) {
         (Some(planned), Some(seen_etag)) => file.size == seen.size && same_etag(planned, seen_etag),

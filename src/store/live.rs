@@ -8,7 +8,7 @@ use super::segment::{
     CheckpointRow, Decision, Event, EventRow, FileRow, FileUpdate, ForgottenFile, SegmentData, act_on,
 };
 use crate::coverage::Coverage;
-use crate::identity::{CheckpointId, Evidence, FileVersion};
+use crate::identity::{CheckpointId, Evidence, FileVersion, TableFile, TablePosition, TableStep};
 
 /// One version of a file, as far as it is done.
 #[derive(Debug, Clone)]
@@ -176,6 +176,28 @@ impl Live {
             Event::Schema { source: s, ipc } if s == source => Some(ipc.as_str()),
             _ => None,
         })
+    }
+
+    /// Up to where the table `source` was taken into account.
+    pub fn table_position(&self, source: &str) -> Option<&TablePosition> {
+        self.events.iter().rev().find_map(|row| match &row.event {
+            Event::Table { source: of, position, .. } if of == source => Some(position),
+            _ => None,
+        })
+    }
+
+    /// What others did to files of the table `source` with finished work, oldest first.
+    pub(crate) fn table_steps<'a>(&'a self, source: &'a str) -> impl Iterator<Item = &'a TableStep> {
+        let of = move |row: &'a EventRow| match &row.event {
+            Event::Table { source: of, steps, .. } if of == source => steps.as_slice(),
+            _ => &[],
+        };
+        self.events.iter().flat_map(of)
+    }
+
+    /// The record of this file of a table, if any of it is done.
+    pub(crate) fn find_table_file(&self, source: &str, file: &TableFile) -> Option<&LiveVersion> {
+        self.versions(source, &file.file.path).iter().find(|version| file.is_same(&version.file))
     }
 
     /// I5 for one seal: whether nothing it covers is covered already, also not by itself twice.

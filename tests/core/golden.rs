@@ -56,7 +56,7 @@ async fn write(folder: &Path) {
     run.forget(&plan, None).await.unwrap();
     let (source, files) = (SOURCE.to_owned(), vec![whole("blessed")]);
     let (updates, unusable, reasons) = (Vec::new(), Vec::new(), BTreeMap::new());
-    run.bless(vec![Blessing { source, files, updates, unusable, reasons }]).await.unwrap();
+    run.bless(vec![Blessing { source, files, updates, unusable, reasons, reached: None }]).await.unwrap();
     run.close().await.unwrap();
 
     let run = store.begin(takeover()).await.unwrap();

@@ -449,7 +449,7 @@ async fn a_blessing_over_kept_rows_goes_with_them(#[case] retract: bool) {
     let run = operator(&site).await;
     let (source, files) = (SOURCE.to_owned(), vec![crate::harness::whole("c")]);
     let (updates, unusable, reasons) = (Vec::new(), Vec::new(), BTreeMap::new());
-    run.bless(vec![lakemark::Blessing { source, files, updates, unusable, reasons }]).await.unwrap();
+    run.bless(vec![lakemark::Blessing { source, files, updates, unusable, reasons, reached: None }]).await.unwrap();
     run.close().await.unwrap();
     assert_eq!(seen_done(&site.store()).await, ["b", "c", "d", "e", "f", "g"]);
     if retract {
@@ -510,7 +510,9 @@ async fn bless_again(site: &Site, path: &str, mtime: i64) {
     file.file.mtime = Some(mtime);
     let (source, updates, unusable, reasons) = (SOURCE.to_owned(), Vec::new(), Vec::new(), BTreeMap::new());
     let run = operator(site).await;
-    run.bless(vec![lakemark::Blessing { source, files: vec![file], updates, unusable, reasons }]).await.unwrap();
+    run.bless(vec![lakemark::Blessing { source, files: vec![file], updates, unusable, reasons, reached: None }])
+        .await
+        .unwrap();
     run.close().await.unwrap();
 }
 

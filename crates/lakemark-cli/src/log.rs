@@ -74,6 +74,7 @@ fn what(event: &Event) -> &'static str {
         Event::Done { .. } => "commit",
         Event::Void { .. } => "void",
         Event::Schema { .. } => "schema",
+        Event::Table { .. } => "table",
         Event::Closed { .. } => "close",
         Event::Forgotten { .. } => "forget",
         Event::Operated { .. } => "operator",
@@ -90,6 +91,16 @@ fn detail(event: &Event) -> String {
         Event::Done { n } => format!("commit {n} is visible"),
         Event::Void { n } => format!("commit {n} was given up"),
         Event::Schema { source, .. } => format!("of source `{source}` recorded"),
+        Event::Table { source, position, steps } if steps.is_empty() => {
+            format!("source `{source}` at version {}", position.at)
+        }
+        Event::Table { source, position, steps } => {
+            format!(
+                "source `{source}` at version {}: {} versions rewrote or removed done rows",
+                position.at,
+                steps.len()
+            )
+        }
         Event::Closed { sealed } => format!("{sealed} checkpoints sealed"),
         Event::Forgotten { source, files } => format!("{} files of source `{source}` made undone", files.len()),
         Event::Operated { verb, what } => format!("{verb}: {what}"),

@@ -12,13 +12,15 @@ use datafusion::datasource::physical_plan::FileScanConfig;
 use datafusion::execution::SessionState;
 use lakemark::steps::reach;
 use lakemark::{
-    AtomRegistry, Error, ErrorKind, FooterRead, InputId, Lake, Lease, Listing, ObjectCheckpointStore, Reason, Result,
-    SourcePlan, SourcePolicy, SourceSettings, StorageOptions, TaskSizing, Unusable, View, Wait, plan_source,
+    AtomRegistry, Error, ErrorKind, FooterRead, InputId, Lake, Lease, Listing, Live, ObjectCheckpointStore, OnChange,
+    Reason, Result, SourcePlan, SourcePolicy, SourceSettings, SourceTable, StorageOptions, TaskSizing, Unusable, View,
+    Wait, plan_source, plan_table,
 };
 
 use crate::formats::SourceFormat;
 use crate::hive::{partition_columns, partition_field, partition_values};
 use crate::schema::{file_schema, from_hex};
+use crate::snapshot::OpenTable;
 use crate::wrap::take_apart;
 
 /// The format of sources that are opened by URL.
@@ -80,6 +82,8 @@ pub struct SourceSpec {
     pub storage: StorageOptions,
     /// What its files are.
     pub format: SourceFormat,
+    /// The table that it is, for a source that is one: then `url`, `storage` and `format` say nothing.
+    pub table: Option<Arc<dyn SourceTable>>,
 }
 
 impl SourceSpec {
@@ -93,7 +97,16 @@ impl SourceSpec {
             refresh_schema: false,
             storage: StorageOptions::default(),
             format: SourceFormat::default(),
+            table: None,
         }
+    }
+
+    /// A table of a table format, by its log or its catalog. Versions of it that change rows which are done are refused,
+    /// unless another policy is set.
+    pub fn of_table(name: impl Into<String>, table: Arc<dyn SourceTable>) -> Self {
+        let policy = SourcePolicy { on_change: OnChange::Fail, ..SourcePolicy::default() };
+        let spec = Self::new(name, table.lake().root().to_string());
+        Self { policy, table: Some(table), ..spec }
     }
 
     /// With a policy.
@@ -153,6 +166,8 @@ pub(crate) struct Source {
     pub(crate) native: Option<Arc<FileScanConfig>>,
     /// Their values by path, where a wrapped table gave them; else they are read from the folders.
     given_values: Option<HashMap<Arc<str>, Vec<ScalarValue>>>,
+    /// The table that it is, for a source that is one.
+    pub(crate) table: Option<OpenTable>,
     plan: Mutex<Arc<SourcePlan>>,
     scanned: Mutex<Scanned>,
 }
@@ -194,9 +209,18 @@ impl Source {
 
     /// The values of the partition columns for the file at `path`; `None` when it lacks one.
     pub(crate) fn partition_values(&self, path: &str) -> Option<Vec<ScalarValue>> {
-        match &self.given_values {
-            Some(given) => given.get(path).cloned(),
-            None => partition_values(path, &self.partitions),
+        match (&self.table, &self.given_values) {
+            (Some(table), _) => table.partition_values(&self.plan(), path, &self.partitions),
+            (None, Some(given)) => given.get(path).cloned(),
+            (None, None) => partition_values(path, &self.partitions),
+        }
+    }
+
+    /// What of it is left to do by `live`, from the listing or the snapshot that was taken.
+    pub(crate) async fn plan_against(&self, live: &Live) -> Result<SourcePlan> {
+        match &self.table {
+            Some(table) => plan_table(&self.name, &*table.table, &table.snapshot, live, self.policy).await,
+            None => plan_source(&self.name, &self.lake, &self.listing, live, self.policy).await,
         }
     }
 
@@ -209,7 +233,7 @@ impl Source {
 
     /// Whether what is recorded of the source is to change, beside its finished work.
     pub(crate) fn has_updates(&self) -> bool {
-        (self.schema_is_new && self.schema_changed) || !self.plan().updates.is_empty() || self.plan().leaves
+        (self.schema_is_new && self.schema_changed) || self.plan().has_updates()
     }
 
     pub(crate) fn settings(&self) -> SourceSettings {
@@ -297,17 +321,20 @@ impl Checkpoints {
         InputId(self.shared.next_input.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Adds a tracked source without a table for it: for what needs no query.
+    /// Adds a tracked source without a table for it: for what needs no query. What is left of a table is not told either.
     ///
     /// # Errors
     /// As [`LakemarkExt::register_checkpointed`](crate::LakemarkExt::register_checkpointed).
     pub async fn add(&self, spec: SourceSpec) -> Result<()> {
-        self.add_source(spec).await.map(drop)
+        self.add_source(spec, false).await.map(drop)
     }
 
-    /// Adds a tracked source: lists it and plans it against the store.
-    pub(crate) async fn add_source(&self, spec: SourceSpec) -> Result<Arc<Source>> {
+    /// Adds a tracked source: lists it and plans it against the store; a table only if it is to be `planned`.
+    pub(crate) async fn add_source(&self, spec: SourceSpec, planned: bool) -> Result<Arc<Source>> {
         self.check_new(&spec.name)?;
+        if let Some(table) = &spec.table {
+            return self.add_table(&spec, Arc::clone(table), planned).await;
+        }
         reach("list.begin");
         let began = Instant::now();
         let lake = Lake::connect(&spec.url, &spec.storage).await?;
@@ -349,9 +376,53 @@ impl Checkpoints {
             native,
             opened_as: spec.format,
             given_values: None,
+            table: None,
             plan: Mutex::new(Arc::new(plan)),
             scanned: Mutex::default(),
         }))
+    }
+
+    /// Adds a table of a table format: takes its snapshot and plans it against the store.
+    async fn add_table(&self, spec: &SourceSpec, table: Arc<dyn SourceTable>, planned: bool) -> Result<Arc<Source>> {
+        reach("list.begin");
+        let began = Instant::now();
+        let lake = table.lake().clone();
+        check_apart(&spec.name, &lake, &self.shared.store)?;
+        let (snapshot, view) = tokio::join!(table.snapshot(), self.view());
+        let (snapshot, view) = (snapshot?, view?);
+        lock(&self.shared.seconds).list += began.elapsed().as_secs_f64();
+        reach("list.end");
+        let began = Instant::now();
+        let listing = snapshot.listing();
+        let known = view.live.schema(&spec.name).map(from_hex).transpose()?;
+        let recorded = known.clone().filter(|_| !spec.refresh_schema);
+        let schema_is_new = recorded.is_none();
+        let (recorded, _) = recorded.unzip();
+        let table = OpenTable::new(table, snapshot);
+        let (files, partitions) = table.columns(&lake, &listing).await?.unzip();
+        let schema = spec.schema.clone().or(recorded).or(files);
+        let source = Source {
+            name: spec.name.as_str().into(),
+            lake,
+            policy: spec.policy,
+            listing,
+            schema_changed: known.is_some_and(|(known, _)| schema.as_ref().is_some_and(|schema| **schema != *known)),
+            schema,
+            schema_is_new,
+            partitions: partitions.unwrap_or_default(),
+            format: table.table.kind().to_owned(),
+            native: None,
+            opened_as: SourceFormat::Parquet,
+            given_values: None,
+            table: Some(table),
+            plan: Mutex::new(Arc::new(SourcePlan::default())),
+            scanned: Mutex::default(),
+        };
+        if planned {
+            source.set_plan(source.plan_against(&view.live).await?);
+        }
+        lock(&self.shared.seconds).plan += began.elapsed().as_secs_f64();
+        Ok(self.insert(source))
     }
 
     /// Adds a table of another kind as the tracked source `name`, and plans it against the store.
@@ -385,6 +456,7 @@ impl Checkpoints {
             opened_as: SourceFormat::Parquet,
             native: wrapped.native,
             given_values: Some(wrapped.values),
+            table: None,
             plan: Mutex::new(Arc::new(plan)),
             scanned: Mutex::default(),
         }))
@@ -406,8 +478,7 @@ impl Checkpoints {
     /// Plans every source again against `view`, from the listings that were taken.
     pub(crate) async fn replan(&self, view: View) -> Result<()> {
         for source in self.sources() {
-            let plan = plan_source(&source.name, &source.lake, &source.listing, &view.live, source.policy).await?;
-            source.set_plan(plan);
+            source.set_plan(source.plan_against(&view.live).await?);
         }
         self.set_view(view).await;
         Ok(())

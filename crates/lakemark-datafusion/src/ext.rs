@@ -97,7 +97,7 @@ impl SealedExt for DataFrame {
 impl LakemarkExt for SessionContext {
     async fn register_checkpointed(&self, checkpoints: &Checkpoints, source: SourceSpec) -> Result<()> {
         let name = source.name.clone();
-        let source = checkpoints.add_source(source).await?;
+        let source = checkpoints.add_source(source, true).await?;
         let views = self.state().config().options().execution.parquet.schema_force_view_types;
         let views = views && source.native.is_none();
         register(self, name, CheckpointedTable::new(checkpoints.clone(), source, views))

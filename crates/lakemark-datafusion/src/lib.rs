@@ -35,6 +35,7 @@ mod report;
 mod scan;
 mod schema;
 mod seal;
+mod snapshot;
 mod table;
 mod validate;
 mod whole;

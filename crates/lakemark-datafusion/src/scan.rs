@@ -31,7 +31,7 @@ use parquet::arrow::arrow_reader::{RowSelection, RowSelector};
 
 use crate::checkpoints::{Checkpoints, Source};
 use crate::errors::to_datafusion;
-use crate::schema::{file_schema, fits, nulls};
+use crate::schema::{file_schema, fits, nulls, table_file_schema};
 use crate::whole::{PinnedStore, label, look_at, take_evidence};
 
 /// A task and the input id that its seal will have.
@@ -213,7 +213,8 @@ async fn prepare(
             }
         };
         let usable_as = |schema| nulls(&footer, &schema, files).and_then(|()| fits(&schema, files));
-        match file_schema(&footer).and_then(usable_as) {
+        let columns = if source.table.is_some() { table_file_schema(&footer) } else { file_schema(&footer) };
+        match columns.and_then(usable_as) {
             Ok(columns) => extra += columns as u64,
             Err(why) => {
                 read.unusable.push((name().0, name().1, why));
@@ -232,10 +233,17 @@ async fn prepare(
             evidence: footer.evidence(),
             unsettled: part.planned.unsettled,
         });
+        let deleted = match &source.table {
+            Some(table) => table.table.deleted(file).await?,
+            None => RangeSet::new(),
+        };
         if !footer.group_rows.is_empty() {
             let pinned = pinned_file(source, file).with_extension(Arc::clone(&footer));
-            usable.push(match access_plan(&part.coverage, &footer) {
-                Some(plan) => pinned.with_extension(plan),
+            usable.push(match access_plan(&part.coverage, &footer, &deleted) {
+                Some((plan, skipped)) => {
+                    read.deleted_rows += skipped;
+                    pinned.with_extension(plan)
+                }
                 None => pinned,
             });
         }
@@ -243,18 +251,40 @@ async fn prepare(
     Ok((usable, read, extra))
 }
 
-/// Which row groups and rows to read; `None` is all.
-fn access_plan(coverage: &Coverage, footer: &Footer) -> Option<ParquetAccessPlan> {
-    let Coverage::Groups { full, partial } = coverage else { return None };
+/// Which row groups and rows to read, without those that are `deleted` from the file, and how many of these it would have
+/// read; `None` is all.
+fn access_plan(coverage: &Coverage, footer: &Footer, deleted: &RangeSet) -> Option<(ParquetAccessPlan, u64)> {
+    if *coverage == Coverage::Whole && deleted.is_empty() {
+        return None;
+    }
     let mut plan = ParquetAccessPlan::new_none(footer.group_rows.len());
-    for group in full.iter() {
-        plan.scan(group as usize);
+    let (mut skipped, mut start) = (0, 0);
+    for (group, &all) in footer.group_rows.iter().enumerate() {
+        let wanted = match coverage {
+            Coverage::Whole => RangeSet::of(0..all),
+            Coverage::Groups { full, .. } if full.contains(group as u64) => RangeSet::of(0..all),
+            Coverage::Groups { partial, .. } => partial.get(&(group as u32)).cloned().unwrap_or_default(),
+        };
+        let left = if deleted.is_empty() { wanted.clone() } else { wanted.minus(&within(deleted, start..start + all)) };
+        skipped += wanted.count() - left.count();
+        if left.count() == all {
+            plan.scan(group);
+        } else if !left.is_empty() {
+            plan.set(group, RowGroupAccess::Selection(selection(&left, all)));
+        }
+        start += all;
     }
-    for (&group, rows) in partial {
-        let all = footer.group_rows.get(group as usize).copied().unwrap_or(0);
-        plan.set(group as usize, RowGroupAccess::Selection(selection(rows, all)));
+    Some((plan, skipped))
+}
+
+/// What of `rows` lies within a row group, from the group's start.
+fn within(rows: &RangeSet, group: std::ops::Range<u64>) -> RangeSet {
+    let inside = rows.intersection(&RangeSet::of(group.clone()));
+    let mut shifted = RangeSet::new();
+    for range in inside.ranges() {
+        shifted.insert(range.start - group.start..range.end - group.start);
     }
-    Some(plan)
+    shifted
 }
 
 fn selection(rows: &RangeSet, all: u64) -> RowSelection {

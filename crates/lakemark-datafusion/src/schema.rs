@@ -3,8 +3,21 @@
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef, TimeUnit};
+use datafusion::datasource::physical_plan::parquet::Int96Coercer;
 use lakemark::{Error, Footer, Result};
 use parquet::arrow::parquet_to_arrow_schema;
+
+/// How timestamps in Parquet's oldest form are read from the files of tables: both Delta and Iceberg have instants in
+/// microseconds, and Spark writes them so.
+pub(crate) const INT96: (TimeUnit, &str, &str) = (TimeUnit::Microsecond, "us", "UTC");
+
+/// The Arrow schema of one Parquet file of a table, without its key-value metadata.
+pub(crate) fn table_file_schema(footer: &Footer) -> Result<Schema, String> {
+    let schema = file_schema(footer)?;
+    let parquet = footer.metadata.file_metadata().schema_descr();
+    let (unit, _, zone) = INT96;
+    Ok(Int96Coercer::new(parquet, &schema, &unit).with_timezone(Some(zone.into())).coerce().unwrap_or(schema))
+}
 
 /// The Arrow schema of one Parquet file, without its key-value metadata.
 pub(crate) fn file_schema(footer: &Footer) -> Result<Schema, String> {

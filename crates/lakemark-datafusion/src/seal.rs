@@ -174,7 +174,7 @@ impl Attempt {
         if files.is_empty() {
             return Ok(done(false, Counts::default(), &[], &[], read));
         }
-        let rows_in = files.iter().map(rows_of).sum::<u64>() + read.counted_rows;
+        let rows_in = files.iter().map(rows_of).sum::<u64>() + read.counted_rows - read.deleted_rows;
         let counts = Counts { rows_in, rows_out, rows_failed: 0 };
         let _timer = self.seal_time.timer();
         self.run.stage_keys(id, files.clone())?;

@@ -24,6 +24,7 @@ use crate::checkpoints::{Checkpoints, Scanned, Source};
 use crate::errors::to_datafusion;
 use crate::reader::PinnedReaderFactory;
 use crate::scan::{CheckpointedScanExec, ScanTask, pinned_file};
+use crate::schema::INT96;
 
 /// A tracked source: a scan of it reads only what is not done, one task a partition.
 ///
@@ -35,6 +36,8 @@ pub struct CheckpointedTable {
     source: Arc<Source>,
     files: SchemaRef,
     schema: SchemaRef,
+    /// The columns of `schema` by their places among those of the files and the partitions; `None`: as they are.
+    order: Option<Vec<usize>>,
 }
 
 impl CheckpointedTable {
@@ -48,7 +51,12 @@ impl CheckpointedTable {
         };
         let fields = files.fields().iter().chain(&source.partitions);
         let schema = Arc::new(Schema::new(fields.cloned().collect::<Vec<_>>()));
-        Self { checkpoints, source, files, schema }
+        let order = source.table.as_ref().map(|table| table.order(&schema));
+        let schema = match &order {
+            Some(order) => Arc::new(Schema::new(order.iter().map(|i| schema.field(*i).clone()).collect::<Vec<_>>())),
+            None => schema,
+        };
+        Self { checkpoints, source, files, schema, order }
     }
 
     /// The source's name.
@@ -61,6 +69,10 @@ impl CheckpointedTable {
         names.join(", ")
     }
 
+    fn lacks(&self) -> &'static str {
+        if self.source.table.is_some() { "the table's log has no usable value of" } else { "its folders lack" }
+    }
+
     /// Files that `filters` on partition columns do not rule out, with their partition values.
     fn select(&self, state: &dyn Session, filters: &[Expr]) -> Result<(Vec<PlannedFile>, Scanned)> {
         let plan = self.source.plan();
@@ -71,7 +83,7 @@ impl CheckpointedTable {
                 Some(values) => files.push((file, values)),
                 None => scanned.unusable.push(Unusable {
                     path: file.file.path.to_string(),
-                    why: format!("its folders lack one of the partition columns {}", self.partition_names()),
+                    why: format!("{} one of the partition columns {}", self.lacks(), self.partition_names()),
                 }),
             }
         }
@@ -98,6 +110,12 @@ impl CheckpointedTable {
         )
     }
 
+    /// The places of the projected columns among those of the files and the partitions.
+    fn in_files(&self, projection: Option<&Vec<usize>>) -> Option<Vec<usize>> {
+        let Some(order) = &self.order else { return projection.cloned() };
+        Some(projection.map_or_else(|| order.clone(), |columns| columns.iter().map(|i| order[*i]).collect()))
+    }
+
     /// The scan of its files by DataFusion.
     fn native(&self, state: &dyn Session) -> FileScanConfigBuilder {
         let reader = || Arc::new(PinnedReaderFactory { lake: self.source.lake.clone() });
@@ -114,9 +132,14 @@ impl CheckpointedTable {
         let table = TableSchema::builder(Arc::clone(&self.files))
             .with_table_partition_cols(self.source.partitions.clone())
             .build();
-        let parquet = ParquetSource::new(table)
-            .with_table_parquet_options(state.table_options().parquet.clone())
-            .with_parquet_file_reader_factory(reader());
+        let mut options = state.table_options().parquet.clone();
+        if self.source.table.is_some() {
+            let (_, unit, zone) = INT96;
+            options.global.coerce_int96 = Some(unit.to_owned());
+            options.global.coerce_int96_tz = Some(zone.to_owned());
+        }
+        let parquet =
+            ParquetSource::new(table).with_table_parquet_options(options).with_parquet_file_reader_factory(reader());
         FileScanConfigBuilder::new(ObjectStoreUrl::local_filesystem(), Arc::new(parquet))
     }
 
@@ -226,7 +249,7 @@ impl TableProvider for CheckpointedTable {
         let config = self
             .native(state)
             .with_file_groups(groups)
-            .with_projection_indices(projection.cloned())?
+            .with_projection_indices(self.in_files(projection))?
             // Pins one task to one partition: no work stealing, no repartitioning.
             .with_output_partitioning(Some(Partitioning::UnknownPartitioning(partitions)))
             .build();

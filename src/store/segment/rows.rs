@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::identity::{AttemptNonce, CheckpointId, Epoch, FileVersion, ManifestVersion};
+use crate::identity::{AttemptNonce, CheckpointId, Epoch, FileVersion, ManifestVersion, TablePosition, TableStep};
 use crate::store::seal::{Counts, OutputFile, Seal, SealedFile};
 
 /// What a fold decided about a seal, once and for good.
@@ -165,6 +165,15 @@ pub enum Event {
         source: String,
         /// Arrow IPC bytes of the schema message, in hex.
         ipc: String,
+    },
+    /// A table was taken into account up to a version.
+    Table {
+        /// The source.
+        source: String,
+        /// Up to where.
+        position: TablePosition,
+        /// Commits since the last such event that changed files with finished work.
+        steps: Vec<TableStep>,
     },
     /// The epoch was closed.
     Closed {

@@ -83,7 +83,7 @@ async fn open(config: &JobConfig, args: &BlessArgs) -> lakemark::Result<Checkpoi
 
 fn shown(plan: &Blessed) -> Vec<String> {
     let mut lines = Vec::new();
-    for Blessing { source, files, updates, unusable, reasons } in &plan.sources {
+    for Blessing { source, files, updates, unusable, reasons, .. } in &plan.sources {
         let reasons: Vec<_> = reasons.iter().map(|(reason, n)| format!("{n} {reason}")).collect();
         if !files.is_empty() {
             let n = count(files.len() as u64, "file");

@@ -1,11 +1,12 @@
 //! Recording what the sources hold as done, without a run.
 
-use lakemark::{Blessing, FileVersion, Result, bless_plan};
+use lakemark::{Blessing, FileVersion, Result, bless_plan, bless_table_plan};
 
 use super::plan::check_places;
 use super::run::{begin, record_schemas};
 use crate::checkpoints::Checkpoints;
 use crate::seal::Output;
+use crate::snapshot::OpenTable;
 
 impl Checkpoints {
     /// What [`bless`](Self::bless) would record of the files that `chosen` takes, for every source. Their footers are
@@ -22,7 +23,13 @@ impl Checkpoints {
         check_places(self, &view, output).await?;
         let mut blessings = Vec::new();
         for source in self.sources() {
-            blessings.push(bless_plan(&source.name, &source.lake, &source.listing, &view.live, &chosen).await?);
+            let name = &source.name;
+            blessings.push(match &source.table {
+                Some(OpenTable { table, snapshot }) => {
+                    bless_table_plan(name, &**table, snapshot, &view.live, &chosen).await?
+                }
+                None => bless_plan(name, &source.lake, &source.listing, &view.live, &chosen).await?,
+            });
         }
         Ok(blessings)
     }

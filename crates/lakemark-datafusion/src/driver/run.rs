@@ -9,7 +9,7 @@ use datafusion::execution::TaskContext;
 use datafusion::physical_plan::ExecutionPlan;
 use lakemark::{
     BeginOptions, Committed, Error, ErrorKind, Listing, Result, Run, Sink, SourcePlan, TaskRead, Unusable, View,
-    plan_source,
+    plan_source, unlike_its_log,
 };
 
 use super::plan::{
@@ -230,6 +230,9 @@ impl Driver<'_> {
         record_schemas(self.checkpoints, run).await?;
         for source in self.checkpoints.sources() {
             run.update_files(&source.name, source.plan().updates.clone()).await?;
+            if let Some(reached) = source.plan().table.as_ref().and_then(|table| table.reached.clone()) {
+                run.reach_table(&source.name, reached).await?;
+            }
             run.supersede(&source.plan().superseded);
         }
         let publisher = self.output.as_ref().zip(self.checkpoints.options().commit_every);
@@ -331,6 +334,13 @@ impl Driver<'_> {
         let (_, live) = run.view().await;
         for source in self.checkpoints.sources() {
             let paths = changed.get(&source.name).map(Vec::as_slice).unwrap_or_default();
+            if source.table.is_some() {
+                // They are never another version: what is there is not what the table means.
+                let unlike = paths.iter().map(|path| unlike_its_log(path)).collect();
+                self.leave_out(&TaskRead { unusable: named(&source.name, unlike), ..TaskRead::default() });
+                source.set_plan(SourcePlan { files: Vec::new(), ..SourcePlan::clone(&source.plan()) });
+                continue;
+            }
             let listing = Listing {
                 files: stat_again(&source, paths).await?,
                 hidden: 0,
