@@ -52,11 +52,22 @@ impl Said {
 
 /// Reads the entry of `version`, line by line; `None`: there is none.
 async fn read(place: Place, version: u64) -> Result<Option<Said>> {
+    let mut said = Said::default();
+    let is_there = each_line(&place, version, |line| said.take(line)).await?;
+    Ok(is_there.then_some(said))
+}
+
+/// Gives the lines of the entry of `version` to `take`. Whether there is one.
+pub(crate) async fn each_line(
+    place: &Place,
+    version: u64,
+    mut take: impl FnMut(&[u8]) -> serde_json::Result<()>,
+) -> Result<bool> {
     let path = entry_path(version);
     let failed = |e| place.unavailable("an entry of the log cannot be read", e);
     let mut chunks = match place.objects.get(&path).await {
         Ok(entry) => entry.into_stream(),
-        Err(object_store::Error::NotFound { .. }) => return Ok(None),
+        Err(object_store::Error::NotFound { .. }) => return Ok(false),
         Err(error) => return Err(failed(error)),
     };
     let damaged = |e: serde_json::Error| {
@@ -66,19 +77,19 @@ async fn read(place: Place, version: u64) -> Result<Option<Said>> {
             .way("mend the table with its own tools")
             .caused_by(e)
     };
-    let (mut said, mut rest) = (Said::default(), Vec::new());
+    let mut rest = Vec::new();
     while let Some(chunk) = chunks.try_next().await.map_err(failed)? {
         let mut lines = chunk.split(|byte| *byte == b'\n').peekable();
         while let Some(part) = lines.next() {
             rest.extend_from_slice(part);
             if lines.peek().is_some() {
-                said.take(&rest).map_err(damaged)?;
+                take(&rest).map_err(damaged)?;
                 rest.clear();
             }
         }
     }
-    said.take(&rest).map_err(damaged)?;
-    Ok(Some(said))
+    take(&rest).map_err(damaged)?;
+    Ok(true)
 }
 
 /// The history of the versions after `since` (all, for `None`) up to `last`, as the entries tell it: strays are among them.

@@ -4,6 +4,9 @@ use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
+use arrow_array::RecordBatch;
+use delta_kernel::actions::deletion_vector::DeletionVectorDescriptor;
+use delta_kernel::engine::arrow_data::ArrowEngineData;
 use delta_kernel::scan::StatsOptions;
 use delta_kernel::{DeltaResult, Engine, Snapshot, SnapshotRef};
 use delta_kernel_engine::DefaultEngineBuilder;
@@ -104,6 +107,34 @@ impl DeltaBase {
     pub(crate) async fn is_empty(&self) -> Result<bool> {
         let any = self.fold_files(false, |any| !any, |any, _, _| *any = true).await?;
         Ok(!any)
+    }
+
+    /// All live files, a batch of rows as the kernel has them for each call of `each`.
+    pub(crate) async fn each_batch<T: Send + 'static>(
+        &self,
+        state: T,
+        each: impl Fn(&mut T, &RecordBatch) -> Result<()> + Send + 'static,
+    ) -> Result<T> {
+        let base = self.clone();
+        blocking(&self.root, move || {
+            let scan = base.snapshot.scan_builder().with_stats(StatsOptions::none()).build()?;
+            let mut state = state;
+            for batch in scan.scan_metadata(base.engine.as_ref())? {
+                let files = ArrowEngineData::try_from_engine_data(batch?.scan_files.apply_selection_vector()?)?;
+                if let Err(error) = each(&mut state, files.record_batch()) {
+                    return Ok(Err(error));
+                }
+            }
+            Ok(Ok(state))
+        })
+        .await?
+    }
+
+    /// The rows that `vector` deletes.
+    pub(crate) async fn deleted(&self, vector: DeletionVectorDescriptor) -> Result<Vec<u64>> {
+        let base = self.clone();
+        let url = self.snapshot.table_root().clone();
+        blocking(&self.root, move || vector.row_indexes(base.engine.storage_handler(), &url)).await
     }
 
     /// Calls `each` with the path of every live file, and whether no row of it is deleted, for as long as `goes_on` between two batches.

@@ -27,6 +27,7 @@ mod kernel;
 mod place;
 mod protocol;
 mod schema;
+mod source;
 mod statistics;
 mod synced;
 mod table;
@@ -36,6 +37,7 @@ use std::sync::Arc;
 use lakemark::{CommitDriver, DataFiles, OutputSink, Result, StorageOptions};
 
 pub use kernel::DeltaBase;
+pub use source::DeltaSource;
 pub use table::DeltaTable;
 
 /// The sink's kind, as jobs and stores name it.
