@@ -59,7 +59,7 @@ impl CatalogOptions {
     /// [`Invalid`](ErrorKind::Invalid) naming the setting that is missing or is none.
     pub fn parse(settings: &BTreeMap<String, String>) -> Result<Self> {
         let missing = |key: &str, what: &str| {
-            Error::invalid(format!("sink.catalog has no `{key}`"))
+            Error::invalid(format!("catalog has no `{key}`"))
                 .safe("nothing was read or written")
                 .way(format!("give `{key}`, {what}"))
         };
@@ -75,7 +75,7 @@ impl CatalogOptions {
                 .way("in the library, give any catalog to lakemark_iceberg::in_catalog"));
             }
             Some(other) => {
-                return Err(Error::invalid(format!("sink.catalog.type is \"{other}\""))
+                return Err(Error::invalid(format!("catalog.type is \"{other}\""))
                     .safe("nothing was read or written")
                     .way("it takes one of sql, rest"));
             }
@@ -85,7 +85,7 @@ impl CatalogOptions {
         let mut names: Vec<&str> = table.split('.').collect();
         let name = names.pop().unwrap_or_default();
         if name.is_empty() || names.is_empty() || names.iter().any(|name| name.is_empty()) {
-            return Err(Error::invalid(format!("sink.catalog.table is \"{table}\""))
+            return Err(Error::invalid(format!("catalog.table is \"{table}\""))
                 .safe("nothing was read or written")
                 .way("write it as namespace.table, for example \"lake.docs\""));
         }
@@ -95,22 +95,22 @@ impl CatalogOptions {
             Kind::Rest => None,
         };
         if uri.contains('?') {
-            return Err(Error::invalid("sink.catalog.uri has a query, which is not passed on")
+            return Err(Error::invalid("catalog.uri has a query, which is not passed on")
                 .safe("nothing was read or written")
                 .way("give what the catalog takes as `properties`"));
         }
         let namespace = NamespaceIdent::from_strs(names)
-            .map_err(|e| Error::invalid(format!("sink.catalog.table is \"{table}\"")).caused_by(e))?;
+            .map_err(|e| Error::invalid(format!("catalog.table is \"{table}\"")).caused_by(e))?;
         let own = ["type", "table", "name", "uri", "warehouse"];
         let others = || settings.iter().filter(|(key, _)| !own.contains(&key.as_str()));
         if let (Kind::Sql, Some((key, _))) = (kind, others().next()) {
-            return Err(Error::invalid(format!("sink.catalog.properties.{key} has no effect: a database takes none"))
+            return Err(Error::invalid(format!("catalog.properties.{key} has no effect: a database takes none"))
                 .safe("nothing was read or written")
                 .way(format!("remove `{key}`")));
         }
         // Of a header it would be shown, with its value, by who refuses it.
         if let Some((key, _)) = others().find(|(_, value)| value.chars().any(char::is_control)) {
-            let what = format!("sink.catalog.properties.{key} has a line break or another control character");
+            let what = format!("catalog.properties.{key} has a line break or another control character");
             return Err(Error::invalid(what)
                 .safe("nothing was read or written")
                 .way("take it out: files with secrets often end with a line break"));
@@ -132,7 +132,7 @@ impl CatalogOptions {
                 .at(format!("{self:?}, of {}", place.location))
                 .safe("nothing was changed")
                 .way("run again when it can be: it may be locked or down")
-                .way("look at sink.catalog: type, uri")
+                .way("look at catalog: type, uri")
                 .caused_by(e)
         };
         let mut properties = self.properties.clone();
@@ -160,7 +160,7 @@ const ESCAPED: &AsciiSet = &CONTROLS.add(b'%').add(b'?').add(b'#');
 /// The file that `uri` names, an absolute path.
 fn database(uri: &str) -> Result<PathBuf> {
     let refuse = |what: &str| {
-        Error::invalid(format!("sink.catalog.uri is \"{}\", {what}", without_user(uri)))
+        Error::invalid(format!("catalog.uri is \"{}\", {what}", without_user(uri)))
             .safe("nothing was read or written")
             .way("write an SQLite database with its whole path: \"sqlite:////path/to/catalog.db\"")
     };
@@ -187,7 +187,7 @@ async fn is_catalog(options: &CatalogOptions, path: &Path) -> Result<bool> {
         Error::new(ErrorKind::Unavailable, format!("the database of the catalog {what}"))
             .at(path.display())
             .safe("nothing was read or written")
-            .way("look at sink.catalog.uri")
+            .way("look at catalog.uri")
     };
     match tokio::fs::try_exists(path).await {
         Ok(true) => {}

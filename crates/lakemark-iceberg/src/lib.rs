@@ -29,6 +29,7 @@ mod facts;
 mod history;
 mod place;
 mod schema;
+mod source;
 mod storage;
 mod table;
 
@@ -38,6 +39,7 @@ use iceberg::io::StorageFactory;
 use lakemark::{CommitDriver, DataFiles, OutputSink, Result, Root, StorageOptions};
 
 pub use catalog::CatalogOptions;
+pub use source::IcebergSource;
 pub use table::{IcebergBase, IcebergTable};
 
 /// The sink's kind, as jobs and stores name it.

@@ -75,6 +75,51 @@ fn type_of(of: &DataType) -> Option<Type> {
     }))
 }
 
+/// The columns of a table as they are read; `None` when one is of a type that is not.
+pub(crate) fn to_arrow(table: &Schema) -> Option<ArrowSchema> {
+    Some(ArrowSchema::new(fields_read(table.as_struct().fields())?))
+}
+
+fn fields_read(columns: &[NestedFieldRef]) -> Option<Fields> {
+    columns.iter().map(|column| field_read(column, &column.name)).collect()
+}
+
+fn field_read(column: &NestedField, name: &str) -> Option<FieldRef> {
+    Some(Arc::new(Field::new(name, type_read(&column.field_type)?, !column.required)))
+}
+
+fn type_read(of: &Type) -> Option<DataType> {
+    let of = match of {
+        Type::Primitive(of) => of,
+        Type::Struct(fields) => return Some(DataType::Struct(fields_read(fields.fields())?)),
+        Type::List(list) => return Some(DataType::List(field_read(&list.element_field, "element")?)),
+        Type::Map(map) => {
+            let pair = [field_read(&map.key_field, "key")?, field_read(&map.value_field, "value")?];
+            let entries = Field::new("key_value", DataType::Struct(pair.into_iter().collect()), false);
+            return Some(DataType::Map(Arc::new(entries), false));
+        }
+    };
+    Some(match of {
+        PrimitiveType::Boolean => DataType::Boolean,
+        PrimitiveType::Int => DataType::Int32,
+        PrimitiveType::Long => DataType::Int64,
+        PrimitiveType::Float => DataType::Float32,
+        PrimitiveType::Double => DataType::Float64,
+        PrimitiveType::Decimal { precision, scale } => {
+            DataType::Decimal128(u8::try_from(*precision).ok()?, i8::try_from(*scale).ok()?)
+        }
+        PrimitiveType::Date => DataType::Date32,
+        PrimitiveType::Time => DataType::Time64(TimeUnit::Microsecond),
+        PrimitiveType::Timestamp => DataType::Timestamp(TimeUnit::Microsecond, None),
+        PrimitiveType::Timestamptz => DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
+        PrimitiveType::String => DataType::Utf8,
+        PrimitiveType::Uuid => DataType::FixedSizeBinary(16),
+        PrimitiveType::Fixed(length) => DataType::FixedSizeBinary(i32::try_from(*length).ok()?),
+        PrimitiveType::Binary => DataType::Binary,
+        _ => return None,
+    })
+}
+
 /// Iceberg's columns of stored ones; `None` when one is of no type of Iceberg's.
 fn columns_of(fields: &Fields) -> Option<Vec<NestedFieldRef>> {
     let column = |field: &FieldRef| {

@@ -27,8 +27,8 @@ use crate::schema::{self, IcebergTypes};
 /// An Iceberg table. Clones share what is known of the files that were written, the open catalog, and nothing else.
 #[derive(Debug, Clone)]
 pub struct IcebergTable {
-    place: Place,
-    registry: Registry,
+    pub(crate) place: Place,
+    pub(crate) registry: Registry,
     partition_by: Vec<String>,
     /// The rows to write, in types that Iceberg has, by the ids that the table has for them or will get.
     rows: Option<Arc<ArrowSchema>>,
@@ -37,7 +37,7 @@ pub struct IcebergTable {
 
 /// A table as its catalog showed it.
 #[derive(Debug)]
-pub struct IcebergBase(Loaded);
+pub struct IcebergBase(pub(crate) Loaded);
 
 impl IcebergTable {
     /// The table at `url`, reached with `options`, and registered in `catalog`. Nothing is asked of it yet.
@@ -82,11 +82,11 @@ impl IcebergTable {
         Self { place, registry, partition_by: Vec::new(), rows: None, noted: Arc::default() }
     }
 
-    fn here(&self, error: Error) -> Error {
+    pub(crate) fn here(&self, error: Error) -> Error {
         error.at(&self.place.root)
     }
 
-    fn unavailable(&self, what: &str, error: iceberg::Error) -> Error {
+    pub(crate) fn unavailable(&self, what: &str, error: iceberg::Error) -> Error {
         self.here(Error::new(ErrorKind::Unavailable, what))
             .safe("nothing was changed")
             .way("run again when the catalog and the table can be reached")
