@@ -6,12 +6,14 @@ use datafusion::dataframe::DataFrame;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use lakemark::{
-    BucketSink, DirectorySink, Error, ErrorKind, Lease, ObjectCheckpointStore, OutputFormat, OutputOptions, OutputSink,
-    Result, Root, SourcePolicy, TaskSizing, Wait,
+    BucketSink, DirectorySink, Error, ErrorKind, Lake, Lease, Listing, ObjectCheckpointStore, OutputFormat,
+    OutputOptions, OutputSink, Result, Root, SourcePolicy, SourceTable, TaskSizing, Wait,
 };
 use lakemark_datafusion::{
     Checkpoints, CsvFileOptions, LakemarkExt, Options, Output, SourceFormat, SourceSpec, from_datafusion, read_lookup,
 };
+use lakemark_delta::DeltaSource;
+use lakemark_iceberg::IcebergSource;
 use parquet::basic::{BrotliLevel, Compression as Codec, GzipLevel, ZstdLevel};
 
 use crate::args::RunArgs;
@@ -34,7 +36,7 @@ impl Job {
         let checkpoints = Checkpoints::new(store, options(config, args));
         let ctx = context(config)?;
         for source in config.tracked() {
-            ctx.register_checkpointed(&checkpoints, planned_spec(source, args)).await?;
+            ctx.register_checkpointed(&checkpoints, planned_spec(source, args)?).await?;
         }
         let query = if checkpoints.has_schemas()? {
             for source in config.sources.iter().filter(|source| source.role == Role::Lookup) {
@@ -88,9 +90,9 @@ fn options(config: &JobConfig, args: &RunArgs) -> Options {
     }
 }
 
-fn planned_spec(source: &SourceConfig, args: &RunArgs) -> SourceSpec {
+fn planned_spec(source: &SourceConfig, args: &RunArgs) -> Result<SourceSpec> {
     let policy = SourcePolicy {
-        on_change: match source.on_change {
+        on_change: match source.on_change() {
             config::OnChange::Ignore => lakemark::OnChange::Ignore,
             config::OnChange::Fail => lakemark::OnChange::Fail,
             config::OnChange::Reprocess => lakemark::OnChange::Reprocess,
@@ -111,13 +113,19 @@ fn planned_spec(source: &SourceConfig, args: &RunArgs) -> SourceSpec {
         },
         verify: args.verify,
     };
-    let mut spec = spec(source).with_policy(policy);
+    let mut spec = spec(source)?.with_policy(policy);
     spec.refresh_schema = args.refresh_schema;
-    spec
+    Ok(spec)
 }
 
 /// Where a source is, with the default policy.
-pub(crate) fn spec(source: &SourceConfig) -> SourceSpec {
+///
+/// # Errors
+/// Of a table, when it cannot be known by what is configured.
+pub(crate) fn spec(source: &SourceConfig) -> Result<SourceSpec> {
+    if let Some(table) = table(source)? {
+        return Ok(SourceSpec::of_table(&source.name, table));
+    }
     let mut spec = SourceSpec::new(&source.name, &source.url);
     spec.storage = source.storage_options.clone();
     spec.format = match source.format {
@@ -131,7 +139,32 @@ pub(crate) fn spec(source: &SourceConfig) -> SourceSpec {
         // Others are refused by the check of the configuration.
         _ => SourceFormat::Parquet,
     };
-    spec
+    Ok(spec)
+}
+
+/// The table that a source is, if it is one.
+fn table(source: &SourceConfig) -> Result<Option<Arc<dyn SourceTable>>> {
+    let (url, options) = (&source.url, &source.storage_options);
+    Ok(match source.format {
+        config::Format::Delta => Some(Arc::new(DeltaSource::connect(url, options)?)),
+        config::Format::Iceberg => {
+            let catalog = source.catalog.parse(&source.section()).map_err(|error| error.at(url))?;
+            Some(Arc::new(IcebergSource::connect(url, options, catalog)?))
+        }
+        _ => None,
+    })
+}
+
+/// Where a source is, and what it has now.
+pub(crate) async fn look(source: &SourceConfig) -> Result<(Lake, Listing)> {
+    match table(source)? {
+        Some(table) => Ok((table.lake().clone(), table.snapshot().await?.listing())),
+        None => {
+            let lake = Lake::connect(&source.url, &source.storage_options).await?;
+            let listing = lake.list().await?;
+            Ok((lake, listing))
+        }
+    }
 }
 
 pub(crate) fn output(config: &JobConfig) -> Result<Option<Output>> {
@@ -168,7 +201,7 @@ pub(crate) fn sink(kind: &str, url: &str, config: &SinkConfig) -> Result<Arc<dyn
     match kind {
         lakemark_delta::KIND => return lakemark_delta::connect(url, options),
         lakemark_iceberg::KIND => {
-            let catalog = config.catalog.parse().map_err(|error| error.at(url))?;
+            let catalog = config.catalog.parse("sink").map_err(|error| error.at(url))?;
             return lakemark_iceberg::connect(url, options, catalog);
         }
         _ => {}
@@ -181,7 +214,7 @@ pub(crate) fn sink(kind: &str, url: &str, config: &SinkConfig) -> Result<Arc<dyn
 
 /// A lookup is read into memory on the driver, so that its size is known and it can be broadcast.
 async fn register_lookup(ctx: &SessionContext, source: &SourceConfig) -> Result<()> {
-    let table = read_lookup(spec(source)).await?;
+    let table = read_lookup(spec(source)?).await?;
     ctx.register_table(datafusion::common::TableReference::bare(source.name.as_str()), table).map(drop).map_err(|e| {
         from_datafusion(e, ErrorKind::Invalid, &format!("the lookup `{}` cannot be registered", source.name))
     })

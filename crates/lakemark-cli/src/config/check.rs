@@ -38,14 +38,17 @@ impl JobConfig {
         for source in &self.sources {
             for key in source.changed() {
                 let why = match key {
-                    "format" if !matches!(source.format, Format::Csv | Format::Json) => {
-                        "sources are parquet, csv and json"
+                    "format" if matches!(source.format, Format::Postgres | Format::Sqlite) => {
+                        "sources are parquet, csv, json, delta and iceberg"
                     }
                     "mode" | "on" | "on_duplicate" => "finished work is known by files, not by rows",
                     "on_change" | "on_delete" if self.sink.kind == SinkKind::Iceberg && takes_out(source) => {
                         "no file is taken out of an Iceberg table: its library only appends"
                     }
-                    "table" => "sources are files",
+                    "on_change" | "on_delete" if source.format.is_table() && takes_out(source) => {
+                        "the output of a table's files is not taken out"
+                    }
+                    "table" => "of a catalog it is `catalog.table`; there are no databases",
                     _ => continue,
                 };
                 add(&path(source), key, why);
@@ -82,6 +85,16 @@ impl JobConfig {
                 idle.push((join(&path(source), "csv"), "the source is not CSV"));
             }
         }
+        for source in self.sources.iter().filter(|source| source.format != Format::Iceberg) {
+            if source.catalog != CatalogConfig::default() {
+                idle.push((join(&path(source), "catalog"), "only Iceberg tables are in a catalog"));
+            }
+        }
+        for source in self.tracked().filter(|source| source.format.is_table()) {
+            if source.changed().contains(&"on_moved") {
+                idle.push((join(&path(source), "on_moved"), "files of tables are never moved"));
+            }
+        }
         let local = |url: &str| Root::parse(url).is_ok_and(|root| root.is_local());
         for source in self.sources.iter().filter(|source| local(&source.url)) {
             // Without a sink the first source's options are those of the store.
@@ -104,7 +117,7 @@ impl JobConfig {
         }
         if self.sink.kind == SinkKind::None {
             for source in self.sources.iter().filter(|source| takes_out(source)) {
-                let key = if source.on_change == OnChange::Replace { "on_change" } else { "on_delete" };
+                let key = if source.on_change() == OnChange::Replace { "on_change" } else { "on_delete" };
                 idle.push((join(&path(source), key), "the sink is none: there is no old output to take out"));
             }
             let keys = self.sink.changed().into_iter().filter(|key| *key != "kind");
@@ -126,6 +139,9 @@ impl JobConfig {
                     Error::invalid(format!("two sources are named `{name}`")).at(format!("source[{index}].name"))
                 );
             }
+            if source.format == Format::Iceberg {
+                source.catalog.parse(&path(source))?;
+            }
             if source.url.is_empty() {
                 return Err(Error::invalid(format!("`{}` is empty", join(&path(source), "url"))));
             }
@@ -146,7 +162,7 @@ impl JobConfig {
             (None, kind) if kind != SinkKind::None => Err(Error::invalid("`sink.url` is missing")
                 .way("add [sink] with `kind` and `url`, or --sink KIND:URL")
                 .way("or discard the output: --sink none")),
-            (_, SinkKind::Iceberg) => self.sink.catalog.parse().and_then(|_| self.check_store()),
+            (_, SinkKind::Iceberg) => self.sink.catalog.parse("sink").and_then(|_| self.check_store()),
             _ => self.check_store(),
         }
     }
@@ -168,11 +184,11 @@ impl JobConfig {
 
 /// Whether output of the source may have to leave the sink.
 fn takes_out(source: &SourceConfig) -> bool {
-    source.on_change == OnChange::Replace || source.on_delete == OnDelete::Retract
+    source.on_change() == OnChange::Replace || source.on_delete == OnDelete::Retract
 }
 
 fn path(source: &SourceConfig) -> String {
-    join("source", &source.name)
+    source.section()
 }
 
 /// What is wrong with a name that becomes part of object names and of SQL (R116).

@@ -8,7 +8,7 @@ use lakemark::{Error, Result, StorageOptions};
 use lakemark_iceberg::CatalogOptions;
 
 use super::section::Section;
-use super::tree::{Item, Value, element};
+use super::tree::{Item, Value, element, join};
 use super::values::{
     Bytes, Compression, CsvTypes, Format, Letter, MaxReplaced, Mode, OnChange, OnDelete, OnDuplicate, OnError, OnMoved,
     Role, Setting, SinkKind, reject,
@@ -81,7 +81,8 @@ settings! {
         mode: Mode = Mode::Files,
         /// The key columns of rows mode.
         on: Vec<String> = Vec::new(),
-        on_change: OnChange = OnChange::Reprocess,
+        /// As the format has it, if not given: see [`SourceConfig::on_change`].
+        on_change: Option<OnChange> = None,
         on_moved: OnMoved = OnMoved::Fail,
         on_delete: OnDelete = OnDelete::Keep,
         on_duplicate: OnDuplicate = OnDuplicate::First,
@@ -89,6 +90,8 @@ settings! {
         role: Role = Role::Tracked,
         /// Of a database or catalog.
         table: Option<String> = None,
+        /// That an Iceberg table is in.
+        catalog: CatalogConfig = CatalogConfig::default(),
         storage_options: StorageOptions = StorageOptions::default(),
     }
 
@@ -124,7 +127,7 @@ settings! {
         storage_options: StorageOptions = StorageOptions::default(),
     }
 
-    /// `catalog` of an Iceberg sink.
+    /// `catalog` of an Iceberg table.
     CatalogConfig requires [] {
         kind as "type": Option<String> = None,
         uri: Option<String> = None,
@@ -172,6 +175,18 @@ impl Setting for Vec<SourceConfig> {
     }
 }
 
+impl SourceConfig {
+    /// What to do about other content: a table is not changed without a word.
+    pub(crate) fn on_change(&self) -> OnChange {
+        self.on_change.unwrap_or(if self.format.is_table() { OnChange::Fail } else { OnChange::Reprocess })
+    }
+
+    /// Its path in the configuration.
+    pub(crate) fn section(&self) -> String {
+        join("source", &self.name)
+    }
+}
+
 impl CatalogConfig {
     /// The settings by their keys.
     fn to_map(&self) -> BTreeMap<String, String> {
@@ -187,18 +202,19 @@ impl CatalogConfig {
         others.chain(own).collect()
     }
 
-    /// The catalog that an Iceberg table is in.
+    /// The catalog that the Iceberg table of `section` is in.
     ///
     /// # Errors
     /// [`Invalid`](lakemark::ErrorKind::Invalid), also when no setting is given.
-    pub(crate) fn parse(&self) -> Result<CatalogOptions> {
+    pub(crate) fn parse(&self, section: &str) -> Result<CatalogOptions> {
         let settings = self.to_map();
         if settings.is_empty() {
             let example = "{ type = \"sql\", uri = \"sqlite:////path/to/catalog.db\", table = \"namespace.name\" }";
-            return Err(Error::invalid("`sink.catalog` is missing: an Iceberg table is known by its catalog")
+            let what = format!("`{section}.catalog` is missing: an Iceberg table is known by its catalog");
+            return Err(Error::invalid(what)
                 .safe("nothing was read or written")
                 .way("give the job, not only its store")
-                .way(format!("add catalog = {example} to [sink]")));
+                .way(format!("add catalog = {example} to `{section}`")));
         }
         CatalogOptions::parse(&settings)
     }

@@ -355,6 +355,13 @@ choices! {
     }
 }
 
+impl Format {
+    /// Whether its files are known by a log or a catalog, and never change.
+    pub(crate) fn is_table(self) -> bool {
+        matches!(self, Self::Delta | Self::Iceberg)
+    }
+}
+
 impl SinkKind {
     /// Whether one commit makes all its files visible at once.
     pub(crate) fn is_table(self) -> bool {

@@ -76,7 +76,7 @@ async fn open(config: &JobConfig, args: &BlessArgs) -> lakemark::Result<Checkpoi
         ..SourcePolicy::default()
     };
     for source in config.tracked() {
-        checkpoints.add(job::spec(source).with_policy(policy)).await?;
+        checkpoints.add(job::spec(source)?.with_policy(policy)).await?;
     }
     Ok(checkpoints)
 }

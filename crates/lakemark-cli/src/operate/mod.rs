@@ -93,7 +93,7 @@ async fn without_source(
     for (name, files) in by_source {
         let listing = match config.tracked().find(|source| source.name == name) {
             Some(source) => {
-                let lake = Lake::connect(&source.url, &source.storage_options).await?;
+                let (lake, listing) = job::look(source).await?;
                 let recorded = manifest.sources.get(&name).map(|settings| &settings.root);
                 if recorded.is_some_and(|recorded| recorded != lake.root()) {
                     // A copy of the files tells nothing of those that the store means.
@@ -104,13 +104,18 @@ async fn without_source(
                         .way("give the job the root that the store has")
                         .way("if the files were moved: lakemark rebase JOB"));
                 }
-                lake.list().await?
+                listing
             }
             None => {
                 let Some(settings) = manifest.sources.get(&name) else { continue };
+                let way = "give the job file: it says how its sources are reached";
+                if [lakemark_delta::KIND, lakemark_iceberg::KIND].contains(&settings.format.as_str()) {
+                    let what = format!("source `{name}` is a {} table", settings.format);
+                    return Err(Error::invalid(what).at(&settings.root).safe("nothing was changed").way(way));
+                }
                 let listing =
                     async { Lake::connect(&settings.root.to_string(), &StorageOptions::default()).await?.list().await };
-                listing.await.map_err(|e: Error| e.way("give the job file: it says how its sources are reached"))?
+                listing.await.map_err(|e: Error| e.way(way))?
             }
         };
         let is_there = |file: &FileVersion| {

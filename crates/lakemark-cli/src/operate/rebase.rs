@@ -1,6 +1,6 @@
 //! `lakemark rebase`.
 
-use lakemark::{Error, Lake, Lease, Rebase};
+use lakemark::{Error, Lease, Rebase};
 use lakemark_datafusion::Outcome;
 use serde::Serialize;
 
@@ -40,16 +40,16 @@ pub(crate) async fn rebase(args: &RebaseArgs, output: &OutputArgs) -> Ended {
     let mut wanted = Rebase::default();
     let mut lakes = Vec::new();
     for source in config.tracked() {
-        let lake = Lake::connect(&source.url, &source.storage_options).await?;
+        let (lake, listing) = job::look(source).await?;
         wanted.sources.insert(source.name.clone(), lake.root().clone());
-        lakes.push((source.name.clone(), lake));
+        lakes.push((source.name.clone(), lake, listing));
     }
     let to = job::output(&config)?;
     wanted.sink = to.as_ref().map(|to| to.sink.root().clone());
     let rebase = wanted.against(manifest)?;
     let mut moves = Vec::new();
-    for (name, lake) in lakes.iter().filter(|(name, _)| rebase.sources.contains_key(name)) {
-        let (same_size, other_size, gone) = Rebase::fit(&view.live, name, &lake.list().await?);
+    for (name, lake, listing) in lakes.iter().filter(|(name, ..)| rebase.sources.contains_key(name)) {
+        let (same_size, other_size, gone) = Rebase::fit(&view.live, name, listing);
         moves.push(Move {
             source: Some(name.clone()),
             from: manifest.sources.get(name).map(|settings| settings.root.to_string()).unwrap_or_default(),

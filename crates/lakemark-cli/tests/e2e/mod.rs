@@ -20,6 +20,7 @@ mod kills;
 mod operate;
 mod partitions;
 mod remote;
+mod sources;
 mod stops;
 mod tables;
 mod tasks;
