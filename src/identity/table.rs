@@ -50,6 +50,9 @@ pub struct TableStep {
     pub operation: String,
     /// Whether the rows of all `removed` files together are those of all `added` ones: a compaction, a clustering.
     pub same_rows: bool,
+    /// Whether it brought back what was in the table before (a restore): such files can hold rows of files that came later.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub brings_back: bool,
     /// Files that left. Their sizes are 0 where the table does not say.
     pub removed: Vec<TableFile>,
     /// Files that came.

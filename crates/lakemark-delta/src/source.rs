@@ -157,12 +157,14 @@ impl DeltaSource {
             at: version.to_string(),
             operation: "it does not say what it is".to_owned(),
             same_rows: true,
+            brings_back: false,
             removed: Vec::new(),
             added: Vec::new(),
         };
         for line in &said {
             if let Some(operation) = line["commitInfo"]["operation"].as_str() {
                 operation.clone_into(&mut step.operation);
+                step.brings_back |= operation == "RESTORE";
             }
             for (key, into) in [("add", &mut step.added), ("remove", &mut step.removed)] {
                 let Some(path) = line[key]["path"].as_str() else { continue };
@@ -178,12 +180,12 @@ impl DeltaSource {
 
 /// A new deletion vector for a file that stays is a step of its own: it is known what became of which rows.
 fn by_file(step: TableStep) -> Vec<TableStep> {
-    let TableStep { at, operation, same_rows, removed, added } = step;
+    let TableStep { at, operation, same_rows, brings_back, removed, added } = step;
     let mut by_path: BTreeMap<Arc<str>, TableFile> =
         removed.into_iter().map(|file| (Arc::clone(&file.file.path), file)).collect();
     let of = |removed, added| {
         let (at, operation) = (at.clone(), operation.clone());
-        TableStep { at, operation, same_rows, removed, added }
+        TableStep { at, operation, same_rows, brings_back, removed, added }
     };
     let (mut steps, mut others) = (Vec::new(), Vec::new());
     for file in added {
@@ -192,7 +194,7 @@ fn by_file(step: TableStep) -> Vec<TableStep> {
             None => others.push(file),
         }
     }
-    if !by_path.is_empty() {
+    if !by_path.is_empty() || brings_back {
         steps.push(of(by_path.into_values().collect(), others));
     }
     steps

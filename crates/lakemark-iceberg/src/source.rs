@@ -163,6 +163,7 @@ impl IcebergSource {
             at: id.to_string(),
             operation: operation.as_str().to_owned(),
             same_rows: *operation == Operation::Replace,
+            brings_back: false,
             removed: Vec::new(),
             added: Vec::new(),
         };

@@ -1,6 +1,6 @@
 //! What of a table is left to do: its files as its log tells them, against the live set and what others did to them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
 
 use xxhash_rust::xxh3::xxh3_128;
@@ -93,18 +93,23 @@ pub async fn plan_table(
             Standing::Unknown => undecided.push(&**path),
         }
     }
-    // One that is in the table too stands for itself.
-    bases.retain(|_, file| !snapshot.has(file));
     if let Some((path, i)) = changed.first() {
         return Err(seen.changed_error(seen.cause(*i), &format!("`{path}`, which it made, is not done")));
     }
     if let (Some(what), false) = (&seen.gap, undecided.is_empty()) {
         return Err(seen.gap_error(what, &undecided));
     }
-    report.listed += bases.len() as u64;
-    let mut left_table = Vec::with_capacity(bases.len());
+    let planned: HashSet<Arc<str>> = files.iter().map(|file| Arc::clone(&file.file.path)).collect();
+    let mut left_table = Vec::new();
     for base in bases.into_values() {
-        report.partly_done += 1;
+        if snapshot.has(base) {
+            // It came back by a change, or stands for itself.
+            if !planned.contains(&base.file.path) {
+                files.push(whole(&base.file, Reason::Replaced));
+            }
+            continue;
+        }
+        (report.listed, report.partly_done) = (report.listed + 1, report.partly_done + 1);
         let file = seen.still_there(base).await?;
         files.push(rest(whole(&file.file, Reason::PartlyDone), seen.find(base)));
         left_table.push(file);
@@ -183,6 +188,10 @@ fn key(file: &TableFile) -> Key<'_> {
     (&file.file.path, file.file.etag.as_deref().unwrap_or_default())
 }
 
+fn owned_key(file: &TableFile) -> (Arc<str>, Arc<str>) {
+    (Arc::clone(&file.file.path), file.file.etag.clone().unwrap_or_default())
+}
+
 /// A file that a step took out: the step, and its place among what it took out.
 type Removed = (usize, usize);
 
@@ -198,7 +207,7 @@ struct Seen<'a> {
     /// How many of them are recorded.
     recorded: usize,
     /// By the files that they brought.
-    origins: HashMap<(Arc<str>, Arc<str>), usize>,
+    origins: HashMap<(Arc<str>, Arc<str>), Vec<usize>>,
     /// What each step's rows are of, once it was asked for. No step is asked for more than those before it.
     bases: Vec<OnceLock<Vec<Removed>>>,
     /// What of the past is not known.
@@ -239,10 +248,11 @@ impl<'a> Seen<'a> {
             },
             _ => {}
         }
-        let mut origins = HashMap::new();
+        let mut origins: HashMap<_, Vec<usize>> = HashMap::new();
         for (i, step) in steps.iter().enumerate() {
-            let owned = |file: &TableFile| (file.file.path.clone(), file.file.etag.clone().unwrap_or_default());
-            origins.extend(step.added.iter().map(|file| (owned(file), i)));
+            for file in &step.added {
+                origins.entry(owned_key(file)).or_default().push(i);
+            }
         }
         let bases = steps.iter().map(|_| OnceLock::new()).collect();
         Ok(Self { name, table, snapshot, live, known, steps, recorded, origins, bases, gap, absent })
@@ -252,12 +262,15 @@ impl<'a> Seen<'a> {
         self.live.find_table_file(self.name, file)
     }
 
-    fn origin(&self, file: &TableFile) -> Option<usize> {
+    /// The step before `end` that `file` came by: that which wrote it from others with the same rows, if something of them
+    /// is done, since what is in a file never changes; else the last that brought it, also back.
+    fn origin(&self, file: &TableFile, end: usize) -> Option<usize> {
         if self.origins.is_empty() {
             return None;
         }
-        let key = (file.file.path.clone(), file.file.etag.clone().unwrap_or_default());
-        self.origins.get(&key).copied()
+        let all = self.origins.get(&owned_key(file))?;
+        let before = || all.iter().copied().filter(|i| *i < end);
+        before().rfind(|i| self.steps[*i].same_rows && self.touches(*i)).or_else(|| before().next_back())
     }
 
     /// Adds what is not done of the files that step `i` wrote anew.
@@ -290,7 +303,7 @@ impl<'a> Seen<'a> {
         if self.live.is_forgotten(self.name, &file.file) {
             return Standing::Forced;
         }
-        let Some(i) = self.origin(file) else {
+        let Some(i) = self.origin(file, self.steps.len()) else {
             return if self.gap.is_some() { Standing::Unknown } else { Standing::New };
         };
         if !self.touches(i) {
@@ -317,7 +330,7 @@ impl<'a> Seen<'a> {
             let mut bases = Vec::new();
             for (at, file) in self.steps[i].removed.iter().enumerate() {
                 // What an earlier step wrote has a base that is done, or is one itself.
-                let before = self.origin(file).filter(|before| *before < i && self.steps[*before].same_rows);
+                let before = self.origin(file, i).filter(|before| self.steps[*before].same_rows);
                 match before.filter(|before| self.find(file).is_none() && self.touches(*before)) {
                     Some(before) => bases.extend_from_slice(self.bases(before)),
                     None => bases.push((i, at)),
@@ -333,15 +346,18 @@ impl<'a> Seen<'a> {
         &self.steps[step].removed[at]
     }
 
-    /// Whether something of what step `i` took out is done, or is what is left of rows that are.
+    /// Whether something of what step `i` took out is done, or is what is left of rows that are; or what it brought may be.
     fn touches(&self, i: usize) -> bool {
+        if self.steps[i].brings_back && self.live.files(self.name).next().is_some() {
+            return true;
+        }
         self.bases(i).iter().any(|of| self.find(self.file(*of)).is_some() || self.change_before(*of).is_some())
     }
 
     /// The commit before step `of.0` that took finished rows out and brought this file, if one did.
     fn change_before(&self, of: Removed) -> Option<usize> {
         let file = self.file(of);
-        let origin = self.origin(file).filter(|before| *before < of.0 && self.find(file).is_none())?;
+        let origin = self.origin(file, of.0).filter(|_| self.find(file).is_none())?;
         (!self.steps[origin].same_rows && self.touches(origin)).then_some(origin)
     }
 

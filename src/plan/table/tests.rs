@@ -32,6 +32,8 @@ struct State {
     /// Rows of every file that ever was.
     rows: BTreeMap<String, Vec<u32>>,
     now: BTreeSet<String>,
+    /// What every version had.
+    past: Vec<BTreeSet<String>>,
     log: Vec<(u64, TableStep)>,
     /// Entries of the log before this are gone.
     first: u64,
@@ -70,10 +72,14 @@ impl Fake {
         state.now.retain(|name| !removed.contains(name));
         let of = |names: &[String]| names.iter().map(|name| file(name)).collect();
         let operation = if same_rows { "OPTIMIZE" } else { "DELETE" }.to_owned();
-        let step = TableStep { at: version.to_string(), operation, same_rows, removed: of(removed), added: of(&names) };
+        let (removed_files, added) = (of(removed), of(&names));
+        let (at, brings_back) = (version.to_string(), false);
+        let step = TableStep { at, operation, same_rows, brings_back, removed: removed_files, added };
         if !removed.is_empty() {
             state.log.push((version, step));
         }
+        let now = state.now.clone();
+        state.past.push(now);
         names
     }
 
@@ -98,6 +104,28 @@ impl Fake {
     fn delete(&self, files: &[String]) -> Vec<String> {
         let half = |name: &String| self.rows(name).into_iter().step_by(2).collect();
         self.commit(files, files.iter().map(half).collect(), false)
+    }
+
+    /// The table is as it was at the `which`th version.
+    fn restore(&self, which: usize) {
+        let (then, now) = {
+            let state = self.state();
+            (state.past[which % state.past.len()].clone(), state.now.clone())
+        };
+        let removed: Vec<String> = now.difference(&then).cloned().collect();
+        let added: Vec<String> = then.difference(&now).cloned().collect();
+        self.commit(&removed, Vec::new(), false);
+        let mut state = self.state();
+        state.now.extend(added.iter().cloned());
+        let of = |names: &[String]| names.iter().map(|name| file(name)).collect();
+        let (at, operation) = (state.version.to_string(), "RESTORE".to_owned());
+        let (removed, added) = (of(&removed), of(&added));
+        let step = TableStep { at, operation, same_rows: false, brings_back: true, removed, added };
+        let version = state.version;
+        state.log.retain(|(of, _)| *of != version);
+        state.log.push((version, step));
+        let now = state.now.clone();
+        *state.past.last_mut().unwrap() = now;
     }
 
     fn rows(&self, name: &str) -> Vec<u32> {
@@ -362,17 +390,19 @@ enum Act {
     Optimize(Vec<usize>, usize),
     /// Half of the rows of these are deleted.
     Delete(Vec<usize>),
+    Restore(usize),
     Run(usize),
     Withdraw(usize),
 }
 
-fn acts(with_deletes: bool) -> impl Strategy<Value = Vec<Act>> {
+/// Deletes and restores as often as said.
+fn acts(deletes: u32, restores: u32) -> impl Strategy<Value = Vec<Act>> {
     let some = || prop::collection::vec(0usize..50, 1..5);
-    let deletes = if with_deletes { 2 } else { 0 };
     let act = prop_oneof![
         3 => prop::collection::vec(1u32..5, 1..4).prop_map(Act::Append),
         4 => (some(), 1usize..4).prop_map(|(files, into)| Act::Optimize(files, into)),
         deletes => some().prop_map(Act::Delete),
+        restores => (0usize..50).prop_map(Act::Restore),
         4 => (0usize..5).prop_map(Act::Run),
         1 => (0usize..50).prop_map(Act::Withdraw),
     ];
@@ -393,9 +423,10 @@ async fn live_through(acts: &[Act], on_change: OnChange) -> (Fake, Runs) {
             Act::Append(counts) => drop(table.append(counts)),
             Act::Optimize(which, into) if !now.is_empty() => drop(table.optimize(&chosen(&now, which), *into)),
             Act::Delete(which) if !now.is_empty() => drop(table.delete(&chosen(&now, which))),
+            Act::Restore(which) if !now.is_empty() => table.restore(*which),
             Act::Run(most) => drop(runs.run(&table, on_change, *most).await.unwrap()),
             Act::Withdraw(which) => runs.withdraw(&table, *which),
-            Act::Optimize(..) | Act::Delete(_) => {}
+            Act::Optimize(..) | Act::Delete(_) | Act::Restore(_) => {}
         }
     }
     for _ in 0..99 {
@@ -414,14 +445,14 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn every_row_is_read_once_however_files_are_compacted(acts in acts(false)) {
+    fn every_row_is_read_once_however_files_are_compacted(acts in acts(0, 0)) {
         let (table, runs) = block_on(live_through(&acts, OnChange::Fail));
         let all: Vec<u32> = (0..table.state().next_row).collect();
         prop_assert_eq!(runs.sorted(), all);
     }
 
     #[test]
-    fn ignored_changes_neither_lose_nor_double_a_row_that_was_read(acts in acts(true)) {
+    fn ignored_changes_neither_lose_nor_double_a_row_that_was_read(acts in acts(2, 0)) {
         let (table, runs) = block_on(live_through(&acts, OnChange::Ignore));
         let read = runs.sorted();
         let once: BTreeSet<u32> = read.iter().copied().collect();
@@ -431,7 +462,15 @@ proptest! {
     }
 
     #[test]
-    fn reprocessed_changes_lose_no_row(acts in acts(true)) {
+    fn ignored_restores_double_no_row(acts in acts(2, 2)) {
+        // What they bring back and was never read is left, as what any other change writes.
+        let (_, runs) = block_on(live_through(&acts, OnChange::Ignore));
+        let once: BTreeSet<u32> = runs.read.iter().copied().collect();
+        prop_assert_eq!(once.len(), runs.read.len());
+    }
+
+    #[test]
+    fn reprocessed_changes_lose_no_row(acts in acts(2, 1)) {
         let (table, runs) = block_on(live_through(&acts, OnChange::Reprocess));
         let once: BTreeSet<u32> = runs.read.iter().copied().collect();
         let there: BTreeSet<u32> = table.now().iter().flat_map(|name| table.rows(name)).collect();
