@@ -2,29 +2,33 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use datafusion::arrow::csv::reader::Format;
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef, TimeUnit};
 use datafusion::common::config::CsvOptions as NativeCsvOptions;
 use datafusion::datasource::file_format::FileFormat;
 use datafusion::datasource::file_format::csv::CsvFormat;
-use datafusion::datasource::file_format::json::JsonFormat;
+use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
 use datafusion::datasource::object_store::ObjectStoreUrl;
 use datafusion::datasource::physical_plan::{CsvSource, FileScanConfig, FileScanConfigBuilder, FileSource, JsonSource};
 use datafusion::datasource::table_schema::TableSchema;
 use datafusion::prelude::SessionContext;
+use futures::stream::BoxStream;
+use futures::{StreamExt, TryStreamExt};
 use lakemark::{Error, ErrorKind, FileVersion, Lake, Listing, Result};
 use object_store::{ObjectMeta, ObjectStore};
 
 use crate::checkpoints::{PARQUET, first_schema};
+use crate::compression::{compression_of, decompressed, not_read};
 use crate::errors::from_datafusion;
+use crate::json::json_schema;
 use crate::whole::{PinnedStore, label};
 
 /// How much of a file its header line may take.
 const HEADER: u64 = 64 << 10;
-/// What the name of a compressed file ends with.
-const COMPRESSED: [&str; 5] = [".gz", ".bz2", ".xz", ".zst", ".zip"];
 
-/// The format of the files of a source.
+/// The format of the files of a source. Those of CSV and JSON may be compressed, each as the end of its name says: `.gz`,
+/// `.bz2`, `.xz` or `.zst`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum SourceFormat {
     /// Parquet, tracked by row groups.
@@ -81,18 +85,23 @@ impl SourceFormat {
         *self == Self::Parquet
     }
 
+    /// What the file at `path` is compressed with. Parquet compresses inside.
+    pub(crate) fn compression(&self, path: &str) -> FileCompressionType {
+        if self.is_parquet() { FileCompressionType::UNCOMPRESSED } else { compression_of(path) }
+    }
+
     /// Refuses what is not read.
     ///
     /// # Errors
-    /// [`Unsupported`](ErrorKind::Unsupported), naming a compressed file.
+    /// [`Unsupported`](ErrorKind::Unsupported), naming a file that is compressed in another way, or an archive.
     pub(crate) fn check(&self, lake: &Lake, listing: &Listing) -> Result<()> {
-        let is_compressed = |file: &&FileVersion| COMPRESSED.iter().any(|end| file.path.ends_with(end));
-        let compressed = listing.files.iter().find(is_compressed).filter(|_| !self.is_parquet());
-        let Some(file) = compressed else { return Ok(()) };
-        Err(Error::new(ErrorKind::Unsupported, "compressed files are not read in this version")
-            .at(lake.place(&file.path))
+        let not_read = |file: &FileVersion| not_read(&file.path).map(|end| (Arc::clone(&file.path), end));
+        let found = listing.files.iter().find_map(not_read).filter(|_| !self.is_parquet());
+        let Some((path, end)) = found else { return Ok(()) };
+        Err(Error::new(ErrorKind::Unsupported, format!("`{end}` files are not read; .gz, .bz2, .xz and .zst are"))
+            .at(lake.place(&path))
             .safe("nothing was read or written")
-            .way("decompress it, or select other files with a glob in the source's `url`"))
+            .way("unpack it or compress it in one of those, or select other files with a glob in the source's `url`"))
     }
 
     /// The schema of the first file by path that can be read.
@@ -100,15 +109,26 @@ impl SourceFormat {
         if self.is_parquet() {
             return first_schema(lake, listing).await;
         }
-        let Some(file) = listing.files.iter().find(|file| file.size > 0) else { return Ok(None) };
-        let schema = self.schema_of(lake, file).await.map_err(|error| {
+        let wrong = |error: Error, file: &FileVersion| {
             error.at(lake.place(&file.path)).safe("nothing was changed").way("check the source's `url` and `format`")
-        })?;
+        };
+        let mut damaged = None;
+        let mut first = None;
+        for file in listing.files.iter().filter(|file| file.size > 0) {
+            match self.schema_of(lake, file).await {
+                Ok(schema) if schema.fields().is_empty() && self.is_empty(lake, file).await? => {}
+                Ok(schema) => {
+                    first = Some((file, schema));
+                    break;
+                }
+                // Its task will name it; it must not keep the others from being read.
+                Err(error) if self.is_damaged(lake, file).await? => damaged = Some(wrong(error, file)),
+                Err(error) => return Err(wrong(error, file)),
+            }
+        }
+        let Some((file, schema)) = first else { return damaged.map_or(Ok(None), Err) };
         if schema.fields().is_empty() {
-            return Err(Error::invalid("the first file has no column")
-                .at(lake.place(&file.path))
-                .safe("nothing was changed")
-                .way("check the source's `url` and `format`"));
+            return Err(wrong(Error::invalid("the first file has no column"), file));
         }
         let all_text = matches!(self, Self::Csv(options) if options.all_text);
         let field = |field: &FieldRef| {
@@ -125,21 +145,10 @@ impl SourceFormat {
 
     /// The schema of all of `file`.
     async fn schema_of(&self, lake: &Lake, file: &FileVersion) -> Result<Schema> {
-        let format: Arc<dyn FileFormat> = match self {
-            Self::Csv(options) => Arc::new(CsvFormat::default().with_options(options.native())),
-            _ => Arc::new(JsonFormat::default().with_schema_infer_max_rec(usize::MAX)),
+        let schema = match self {
+            Self::Csv(options) => csv_schema(lake, file, options, self.compression(&file.path)).await?,
+            _ => Arc::new(json_schema(self.content(lake, file)).await?),
         };
-        let object = ObjectMeta {
-            location: label(file),
-            last_modified: Default::default(),
-            size: file.size,
-            e_tag: None,
-            version: None,
-        };
-        let store: Arc<dyn ObjectStore> = Arc::new(PinnedStore::new(lake.clone(), std::iter::once(file.clone())));
-        let state = SessionContext::new().state();
-        let schema = format.infer_schema(&state, &store, &[object]).await;
-        let schema = schema.map_err(|e| from_datafusion(e, ErrorKind::Invalid, "its columns cannot be told"))?;
         let field = |field: &FieldRef| {
             let of = match field.data_type() {
                 // Parquet has no type for it.
@@ -149,6 +158,47 @@ impl SourceFormat {
             Field::new(field.name(), of, true)
         };
         Ok(Schema::new(schema.fields().iter().map(field).collect::<Vec<_>>()))
+    }
+
+    /// What `file` holds, decompressed.
+    fn content(&self, lake: &Lake, file: &FileVersion) -> BoxStream<'static, Result<Bytes>> {
+        decompressed(self.compression(&file.path), lake.reader(file).chunks().boxed())
+    }
+
+    /// The first bytes of what `file` holds.
+    async fn head(&self, lake: &Lake, file: &FileVersion) -> Result<Head> {
+        if !self.compression(&file.path).is_compressed() {
+            let range = 0..file.size.min(HEADER);
+            let bytes = lake.reader(file).read(std::slice::from_ref(&range)).await?;
+            return Ok(Head { bytes: bytes.concat(), is_all: file.size <= HEADER });
+        }
+        let mut content = self.content(lake, file);
+        let mut bytes = Vec::new();
+        while let Some(more) = content.try_next().await? {
+            bytes.extend_from_slice(&more);
+            if bytes.len() as u64 > HEADER {
+                return Ok(Head { bytes, is_all: false });
+            }
+        }
+        Ok(Head { bytes, is_all: true })
+    }
+
+    /// Whether a file of some bytes holds nothing, once decompressed.
+    async fn is_empty(&self, lake: &Lake, file: &FileVersion) -> Result<bool> {
+        let is_compressed = self.compression(&file.path).is_compressed();
+        Ok(is_compressed && self.content(lake, file).try_next().await?.is_none())
+    }
+
+    /// Whether `file` cannot be decompressed.
+    async fn is_damaged(&self, lake: &Lake, file: &FileVersion) -> Result<bool> {
+        if !self.compression(&file.path).is_compressed() {
+            return Ok(false);
+        }
+        let read = self.content(lake, file).try_for_each(|_| std::future::ready(Ok(()))).await;
+        match read {
+            Err(error) if error.kind() == ErrorKind::Invalid => Ok(true),
+            read => read.map(|()| false),
+        }
     }
 
     /// How DataFusion scans files of `schema` in folders of `partitions`; `None`: as Parquet, as the session says.
@@ -170,9 +220,9 @@ impl SourceFormat {
     /// When it cannot be read.
     pub(crate) async fn misfit(&self, lake: &Lake, file: &FileVersion, schema: &Schema) -> Result<Option<String>> {
         let names = match self {
-            _ if file.size == 0 => return Ok(None),
             Self::Parquet => return Ok(None),
-            Self::Csv(options) if options.header => names_of(lake, file, options).await?,
+            _ if file.size == 0 && !self.compression(&file.path).is_compressed() => return Ok(None),
+            Self::Csv(options) if options.header => names_of(self.head(lake, file).await, options)?,
             Self::Csv(_) | Self::Json => Ok(None),
         };
         let wanted: Vec<String> = schema.fields().iter().map(|field| field.name().clone()).collect();
@@ -190,7 +240,7 @@ impl SourceFormat {
         }
         let found = match self.schema_of(lake, file).await {
             Ok(found) => found,
-            Err(error) if error.kind() == ErrorKind::Invalid => return Ok(Some(error.to_string().replace('\n', ";"))),
+            Err(error) if error.kind() == ErrorKind::Invalid => return Ok(Some(error.what().replace('\n', ";"))),
             Err(error) => return Err(error),
         };
         if !found.fields().is_empty()
@@ -212,6 +262,12 @@ impl SourceFormat {
     }
 }
 
+/// The first bytes of a file.
+struct Head {
+    bytes: Vec<u8>,
+    is_all: bool,
+}
+
 /// Whether every value of a file whose values are of `found` is kept in a column of `wanted`.
 fn holds(wanted: &DataType, found: &DataType, is_csv: bool) -> bool {
     match (wanted, found) {
@@ -229,22 +285,42 @@ fn holds(wanted: &DataType, found: &DataType, is_csv: bool) -> bool {
 }
 
 /// The names in the first line of a CSV file, or why there are none.
-async fn names_of(
-    lake: &Lake,
-    file: &FileVersion,
-    options: &CsvFileOptions,
-) -> Result<std::result::Result<Option<Vec<String>>, String>> {
-    let range = 0..file.size.min(HEADER);
-    let bytes = lake.reader(file).read(std::slice::from_ref(&range)).await?;
-    let Some(bytes) = bytes.first() else { return Ok(Ok(None)) };
-    if file.size > HEADER && !bytes.contains(&b'\n') {
+fn names_of(head: Result<Head>, options: &CsvFileOptions) -> Result<std::result::Result<Option<Vec<String>>, String>> {
+    let head = match head {
+        Ok(head) => head,
+        Err(error) if error.kind() == ErrorKind::Invalid => return Ok(Err(error.what().to_owned())),
+        Err(error) => return Err(error),
+    };
+    if !head.is_all && !head.bytes.contains(&b'\n') {
         return Ok(Err(format!("its first line is longer than {HEADER} bytes")));
     }
     let format = Format::default().with_header(true).with_delimiter(options.delimiter).with_quote(options.quote);
-    Ok(match format.infer_schema(&bytes[..], Some(0)) {
+    Ok(match format.infer_schema(&head.bytes[..], Some(0)) {
+        _ if head.bytes.is_empty() => Ok(None),
         Ok((found, _)) => Ok(Some(found.fields().iter().map(|field| field.name().clone()).collect())),
         Err(error) => Err(format!("its first line cannot be read as CSV: {error}")),
     })
+}
+
+/// The schema of a CSV file, from all of its values.
+async fn csv_schema(
+    lake: &Lake,
+    file: &FileVersion,
+    options: &CsvFileOptions,
+    compression: FileCompressionType,
+) -> Result<SchemaRef> {
+    let object = ObjectMeta {
+        location: label(file),
+        last_modified: Default::default(),
+        size: file.size,
+        e_tag: None,
+        version: None,
+    };
+    let store = PinnedStore::new(lake.clone(), std::iter::once((file.clone(), compression)));
+    let store: Arc<dyn ObjectStore> = Arc::new(store);
+    let format = CsvFormat::default().with_options(options.native());
+    let schema = format.infer_schema(&SessionContext::new().state(), &store, &[object]).await;
+    schema.map_err(|e| from_datafusion(e, ErrorKind::Invalid, "its columns cannot be told"))
 }
 
 impl CsvFileOptions {

@@ -23,12 +23,14 @@
 //! named.
 
 mod checkpoints;
+mod compression;
 mod driver;
 mod errors;
 mod ext;
 mod files;
 mod formats;
 mod hive;
+mod json;
 mod lookup;
 mod reader;
 mod report;

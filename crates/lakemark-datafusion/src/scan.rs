@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::config::ConfigOptions;
+use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::parquet::{ParquetAccessPlan, RowGroupAccess};
 use datafusion::datasource::physical_plan::{FileGroup, FileScanConfig, FileScanConfigBuilder};
@@ -124,9 +125,23 @@ impl CheckpointedScanExec {
             return Ok(Box::pin(EmptyRecordBatchStream::new(self.schema())));
         }
         let versions = || read.files.iter().map(|sealed| sealed.file.clone());
-        let store = PinnedStore::new(self.source.lake.clone(), versions());
+        // A wrapped table says it for all of its files, the name of another for itself.
+        let compression = |file: &FileVersion| match template.file_compression_type {
+            FileCompressionType::UNCOMPRESSED => self.source.opened_as.compression(&file.path),
+            of_all => of_all,
+        };
+        let store = PinnedStore::new(
+            self.source.lake.clone(),
+            versions().map(|file| {
+                let compression = compression(&file);
+                (file, compression)
+            }),
+        );
         let files = versions().map(|file| pinned_file(&self.source, &file)).collect();
-        let config = FileScanConfigBuilder::from(template).with_file_groups(vec![FileGroup::new(files)]).build();
+        let config = FileScanConfigBuilder::from(template)
+            .with_file_groups(vec![FileGroup::new(files)])
+            .with_file_compression_type(FileCompressionType::UNCOMPRESSED)
+            .build();
         let rows = Arc::new(AtomicU64::new(0));
         let counted = Arc::clone(&rows);
         let stream = config.open(0, store.context(&context)?)?.inspect_ok(move |batch| {

@@ -1,7 +1,8 @@
 //! Files without row groups: read once, from end to end, through DataFusion's own readers.
 //!
 //! Such a reader asks an object store for the whole file. The store it is given here holds the files of one task and no
-//! other; what it gives are bytes of the planned versions, and their digest is taken as they pass.
+//! other; what it gives are bytes of the planned versions, decompressed, and the digest of what is stored is taken as it
+//! passes.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -9,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
 use datafusion::error::Result as DfResult;
 use datafusion::execution::TaskContext;
 use datafusion::execution::object_store::ObjectStoreRegistry;
@@ -25,6 +27,7 @@ use object_store::{
 };
 
 use crate::checkpoints::Source;
+use crate::compression::decompressed;
 
 /// How a whole file is called in a plan: only a label, the raw path does not survive it.
 pub(crate) fn label(file: &FileVersion) -> Path {
@@ -114,14 +117,21 @@ pub(crate) struct PinnedStore(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     lake: Lake,
-    files: HashMap<Path, FileVersion>,
+    files: HashMap<Path, Stored>,
     /// Of the files that were read to their end.
     seen: Mutex<HashMap<Path, Evidence>>,
 }
 
+#[derive(Debug, Clone)]
+struct Stored {
+    file: FileVersion,
+    compression: FileCompressionType,
+}
+
 impl PinnedStore {
-    pub(crate) fn new(lake: Lake, files: impl Iterator<Item = FileVersion>) -> Self {
-        let files = files.map(|file| (label(&file), file)).collect();
+    /// Files, each with what it is compressed with: readers of this store are to take them for uncompressed ones.
+    pub(crate) fn new(lake: Lake, files: impl Iterator<Item = (FileVersion, FileCompressionType)>) -> Self {
+        let files = files.map(|(file, compression)| (label(&file), Stored { file, compression })).collect();
         Self(Arc::new(Inner { lake, files, seen: Mutex::default() }))
     }
 
@@ -165,21 +175,24 @@ impl PinnedStore {
             .way("run again: the file is planned as it is then"))
     }
 
-    /// The bytes of `file`, and its evidence once all of them have passed.
-    fn whole(&self, at: Path, file: &FileVersion) -> BoxStream<'static, Result<Bytes>> {
+    /// The content of a file, and its evidence once all of its stored bytes have passed.
+    fn whole(&self, at: Path, stored: &Stored) -> BoxStream<'static, Result<Bytes>> {
+        let Stored { file, compression } = stored;
         let (inner, mut digest, size) = (Arc::clone(&self.0), ContentDigest::default(), file.size);
-        let chunks = self.0.lake.reader(file).chunks();
-        chunks
-            .map_ok(move |bytes| {
-                digest.update(&bytes);
-                if digest.bytes() == size {
-                    let mut seen = inner.seen.lock().unwrap_or_else(PoisonError::into_inner);
-                    seen.insert(at.clone(), digest.evidence());
-                }
-                bytes
-            })
-            .map_err(generic)
-            .boxed()
+        let place = inner.lake.place(&file.path);
+        let bytes = self.0.lake.reader(file).chunks().map_ok(move |bytes| {
+            digest.update(&bytes);
+            if digest.bytes() == size {
+                let mut seen = inner.seen.lock().unwrap_or_else(PoisonError::into_inner);
+                seen.insert(at.clone(), digest.evidence());
+            }
+            bytes
+        });
+        let damaged = move |error: Error| match error.kind() {
+            ErrorKind::Invalid => error.at(&place).way("put the whole file there, or move it away, then run again"),
+            _ => error,
+        };
+        decompressed(*compression, bytes.boxed()).map_err(move |error| generic(damaged(error))).boxed()
     }
 }
 
@@ -203,10 +216,11 @@ impl fmt::Display for PinnedStore {
 #[async_trait]
 impl ObjectStore for PinnedStore {
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
-        let Some(file) = self.0.files.get(location) else {
+        let Some(stored) = self.0.files.get(location) else {
             let source = format!("{location} is not a file of this task").into();
             return Err(object_store::Error::NotFound { path: location.to_string(), source });
         };
+        let file = &stored.file;
         let meta = ObjectMeta {
             location: location.clone(),
             last_modified: Default::default(),
@@ -221,7 +235,9 @@ impl ObjectStore for PinnedStore {
         let payload = if options.head {
             stream::empty().boxed()
         } else if range == (0..file.size) {
-            self.whole(location.clone(), file)
+            self.whole(location.clone(), stored)
+        } else if stored.compression.is_compressed() {
+            return Err(generic(Error::invalid("a part of a compressed file was asked for")));
         } else {
             let mut reader = self.0.lake.reader(file);
             let bytes = reader.read(std::slice::from_ref(&range)).await.map_err(generic)?;

@@ -4,6 +4,8 @@
 
 #[path = "plugin/changes.rs"]
 mod changes;
+#[path = "plugin/compressed.rs"]
+mod compressed;
 #[path = "plugin/lookups.rs"]
 mod lookups;
 #[path = "plugin/output.rs"]
