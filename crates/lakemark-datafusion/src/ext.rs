@@ -1,5 +1,5 @@
-//! The one extension trait: a checkpointed read, a sealed write and a sink-less run for a `SessionContext` and its
-//! `DataFrame`s.
+//! The one extension trait: a checkpointed read, a sealed write, a sink-less run and rows for the caller, for a `SessionContext`
+//! and its `DataFrame`s.
 
 use async_trait::async_trait;
 use datafusion::catalog::TableProvider;
@@ -10,8 +10,9 @@ use lakemark::{Error, ErrorKind, Result, SourcePolicy};
 use std::sync::Arc;
 
 use crate::checkpoints::{Checkpoints, SourceSpec};
-use crate::driver::{Plan, Progress, StopSignal, plan_query, run_query};
+use crate::driver::{Plan, Progress, StopSignal, hand_out, plan_query, run_query};
 use crate::errors::from_datafusion;
+use crate::handover::{CollectedTask, TaskStream};
 use crate::report::RunReport;
 use crate::seal::Output;
 use crate::table::CheckpointedTable;
@@ -60,6 +61,27 @@ pub trait LakemarkExt {
     /// Runs `query` for its effects: its rows are discarded, and each task is sealed when it was drained.
     async fn run_sealed(&self, checkpoints: &Checkpoints, query: DataFrame) -> Result<RunReport>;
 
+    /// Runs `query`, and hands each task's rows to the caller, whose [`ack`](crate::HandedTask::ack) seals it; a task that is
+    /// not acked is done again by the next run. The store is that of a run without a sink. Work begins at once, on the
+    /// caller's runtime; when this returns, the epoch is won, or there is nothing to do. `retries` and `task_timeout` are of
+    /// a task until its last row is taken: the caller's reading is a part of it, the wait for the ack is not.
+    ///
+    /// What lakemark holds is exact: an atom is in the seal of one acked attempt, and no later run gives its rows again. Towards
+    /// the caller rows come *at least* once: who stored them and died before the ack, or never heard what it came to, is
+    /// given them again, perhaps in other tasks. They are there exactly once for a caller who stores the rows of an attempt
+    /// under its [name](crate::TaskName), all of them or none, acks, and counts only names that are sealed. Of all attempts of
+    /// earlier runs [`Checkpoints::view`] says, when this has returned, whether they are
+    /// ([`is_sealed_in`](crate::TaskName::is_sealed_in)); what is stored under another name is to be thrown away. That is for
+    /// good, since nobody can seal in an older epoch. A run that finds nothing to do opens no epoch: throw away then
+    /// only if no earlier run still lives.
+    ///
+    /// # Errors
+    /// Those of planning, and of winning the epoch. What goes wrong later comes from the stream.
+    async fn execute_sealed(&self, checkpoints: &Checkpoints, query: DataFrame) -> Result<TaskStream>;
+
+    /// As [`execute_sealed`](Self::execute_sealed), with all rows of a task at once.
+    async fn collect_sealed(&self, checkpoints: &Checkpoints, query: DataFrame) -> Result<TaskStream<CollectedTask>>;
+
     /// As [`write_sealed`](Self::write_sealed) (or `run_sealed` for `None`), with progress and a way to stop. The report
     /// is given also when there is an error.
     async fn run_job(
@@ -80,6 +102,12 @@ pub trait SealedExt {
 
     /// As [`LakemarkExt::run_sealed`].
     async fn run_sealed(self, checkpoints: &Checkpoints) -> Result<RunReport>;
+
+    /// As [`LakemarkExt::execute_sealed`].
+    async fn execute_sealed(self, checkpoints: &Checkpoints) -> Result<TaskStream>;
+
+    /// As [`LakemarkExt::collect_sealed`].
+    async fn collect_sealed(self, checkpoints: &Checkpoints) -> Result<TaskStream<CollectedTask>>;
 }
 
 #[async_trait]
@@ -90,6 +118,14 @@ impl SealedExt for DataFrame {
 
     async fn run_sealed(self, checkpoints: &Checkpoints) -> Result<RunReport> {
         finished(run_query(checkpoints, self, None, Arc::new(()), StopSignal::never()).await)
+    }
+
+    async fn execute_sealed(self, checkpoints: &Checkpoints) -> Result<TaskStream> {
+        hand_out(checkpoints, self).await
+    }
+
+    async fn collect_sealed(self, checkpoints: &Checkpoints) -> Result<TaskStream<CollectedTask>> {
+        Ok(hand_out(checkpoints, self).await?.collected(checkpoints.options().concurrency))
     }
 }
 
@@ -143,6 +179,14 @@ impl LakemarkExt for SessionContext {
 
     async fn run_sealed(&self, checkpoints: &Checkpoints, query: DataFrame) -> Result<RunReport> {
         SealedExt::run_sealed(query, checkpoints).await
+    }
+
+    async fn execute_sealed(&self, checkpoints: &Checkpoints, query: DataFrame) -> Result<TaskStream> {
+        SealedExt::execute_sealed(query, checkpoints).await
+    }
+
+    async fn collect_sealed(&self, checkpoints: &Checkpoints, query: DataFrame) -> Result<TaskStream<CollectedTask>> {
+        SealedExt::collect_sealed(query, checkpoints).await
     }
 
     async fn run_job(

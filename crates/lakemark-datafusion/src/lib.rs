@@ -29,6 +29,7 @@ mod errors;
 mod ext;
 mod files;
 mod formats;
+mod handover;
 mod hive;
 mod json;
 mod lookup;
@@ -49,6 +50,7 @@ pub use errors::{from_datafusion, to_datafusion};
 pub use ext::{LakemarkExt, SealedExt};
 pub use files::{files_batch, register_files_function};
 pub use formats::{CsvFileOptions, SourceFormat};
+pub use handover::{Acked, CollectedTask, HandedTask, TaskAck, TaskName, TaskStream};
 pub use lookup::read_lookup;
 pub use report::{
     AtomReport, BytesReport, CommitReport, ErrorReport, Outcome, RequestReport, RowReport, RunReport, SecondsReport,

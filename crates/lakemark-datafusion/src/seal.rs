@@ -1,4 +1,5 @@
-//! The end of a pipeline: writes what a task puts out, and seals it. Without a destination it is the discarding terminus.
+//! The end of a pipeline: writes what a task puts out, and seals it; or hands it to the caller, who seals it. Without either it
+//! is the discarding terminus.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,12 +19,13 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
 use futures::StreamExt;
 use lakemark::{
-    CheckpointStore, Counts, Coverage, ErrorKind, InputId, OutputFile, OutputOptions, OutputSink, Run, SealKind,
-    SealOutcome, SealedFile, TaskRead, TaskWriter,
+    CheckpointId, CheckpointStore, Counts, Coverage, ErrorKind, InputId, OutputFile, OutputOptions, OutputSink, Run,
+    SealKind, SealOutcome, SealedFile, TaskRead, TaskWriter,
 };
 
 use crate::checkpoints::Checkpoints;
 use crate::errors::{from_datafusion, to_datafusion};
+use crate::handover::{Handing, Handover, TaskName};
 use crate::scan::scans;
 use crate::schema::without_views;
 use crate::whole::is_known;
@@ -53,10 +55,12 @@ impl Output {
 }
 
 /// How one task ended, other than by an error.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct TaskDone {
-    /// Whether there is a seal that counts. Not when every file of the task was left out.
+    /// Whether there is a seal that counts. Not when every file of the task was left out, nor before the caller's ack.
     pub(crate) sealed: bool,
+    /// Whether it was offered to the caller, whose ack is another `TaskDone`.
+    pub(crate) handed: bool,
     pub(crate) counts: Counts,
     /// Files in the seal.
     pub(crate) files: u64,
@@ -73,6 +77,7 @@ pub struct SealExec {
     checkpoints: Checkpoints,
     run: Arc<Run>,
     output: Option<Output>,
+    caller: Option<Handover>,
     /// The task of each partition; `None` where a source of a union has none.
     inputs: Arc<Vec<Option<InputId>>>,
     done: Arc<DashMap<InputId, TaskDone>>,
@@ -86,6 +91,7 @@ impl SealExec {
         checkpoints: Checkpoints,
         run: Arc<Run>,
         output: Option<Output>,
+        caller: Option<Handover>,
         inputs: Vec<Option<InputId>>,
     ) -> Self {
         let properties = Arc::new(PlanProperties::new(
@@ -99,6 +105,7 @@ impl SealExec {
             checkpoints,
             run,
             output,
+            caller,
             inputs: Arc::new(inputs),
             done: Arc::default(),
             metrics: ExecutionPlanMetricsSet::new(),
@@ -126,6 +133,7 @@ struct Attempt {
     checkpoints: Checkpoints,
     run: Arc<Run>,
     output: Option<Output>,
+    caller: Option<Handover>,
     input: InputId,
     rows: Count,
     bytes: Count,
@@ -148,22 +156,39 @@ impl Attempt {
         }
         self.run.abandon(id);
         self.run.worker().guard().await?;
-        let mut writer = self.writer(&stream.schema())?;
+        let mut rows = self.rows(&stream.schema())?;
         let mut rows_out = 0;
         while let Some(batch) = stream.next().await {
-            let batch = batch.map_err(|e| self.locate(from_datafusion(e, ErrorKind::Invalid, "the query failed")))?;
+            let batch = match batch {
+                Ok(batch) => batch,
+                Err(error) => {
+                    let error = self.locate(from_datafusion(error, ErrorKind::Invalid, "the query failed"));
+                    return Err(rows.failed(error).await);
+                }
+            };
             rows_out += batch.num_rows() as u64;
-            if let Some(writer) = &mut writer {
-                let _timer = self.write_time.timer();
-                writer.write(&batch).await?;
+            let wanted = match &mut rows {
+                Rows::Written(writer) => {
+                    let _timer = self.write_time.timer();
+                    writer.write(&batch).await?;
+                    true
+                }
+                Rows::Handed(caller) => caller.give(batch).await,
+                Rows::Discarded => true,
+            };
+            if !wanted {
+                let mut read = self.checkpoints.shared.atoms.take(self.input).unwrap_or_default();
+                read.files.clear();
+                return Ok(TaskDone { handed: true, read, ..TaskDone::default() });
             }
         }
-        let outputs = match writer {
-            Some(writer) => {
+        let (outputs, caller) = match rows {
+            Rows::Written(writer) => {
                 let _timer = self.write_time.timer();
-                writer.finish().await?
+                (writer.finish().await?, None)
             }
-            None => Vec::new(),
+            Rows::Handed(caller) => (Vec::new(), Some(caller)),
+            Rows::Discarded => (Vec::new(), None),
         };
         let mut read = match self.checkpoints.shared.atoms.take(self.input) {
             Some(read) if read.files.iter().all(is_known) => read,
@@ -176,20 +201,22 @@ impl Attempt {
         }
         let rows_in = files.iter().map(rows_of).sum::<u64>() + read.counted_rows - read.deleted_rows;
         let counts = Counts { rows_in, rows_out, rows_failed: 0 };
+        let sealing = Sealing::new(Arc::clone(&self.run), id, counts, files, outputs);
+        if let Some(caller) = caller {
+            caller.end(sealing).await;
+            return Ok(TaskDone { handed: true, read, ..TaskDone::default() });
+        }
         let _timer = self.seal_time.timer();
-        self.run.stage_keys(id, files.clone())?;
-        let staged = outputs.clone();
-        self.run.stage_files(id, Box::pin(async move { Ok(staged) }))?;
-        match self.run.checkpoint(id, counts).await? {
+        match sealing.seal().await? {
             SealOutcome::Sealed(_) => {
                 self.rows.add(rows_out as usize);
-                self.bytes.add(outputs.iter().map(|o| o.size as usize).sum());
-                Ok(done(true, counts, &files, &outputs, read))
+                self.bytes.add(sealing.outputs.iter().map(|o| o.size as usize).sum());
+                Ok(sealing.done(read))
             }
             SealOutcome::Already(seal) => {
                 // Read, not guessed: another attempt holds the seal, so what this one staged is garbage.
                 if let Some(output) = &self.output {
-                    output.sink.discard(&outputs).await;
+                    output.sink.discard(&sealing.outputs).await;
                 }
                 Ok(done(seal.kind == SealKind::Sealed, seal.counts, &seal.files, &seal.outputs, read))
             }
@@ -221,12 +248,72 @@ impl Attempt {
         }
     }
 
-    fn writer(&self, schema: &SchemaRef) -> lakemark::Result<Option<TaskWriter>> {
-        let Some(output) = &self.output else { return Ok(None) };
+    fn rows(&self, schema: &SchemaRef) -> lakemark::Result<Rows> {
         let id = self.run.checkpoints().assign(self.input);
+        let attempt = self.run.attempt(id);
+        if let Some(caller) = &self.caller {
+            let name = TaskName { checkpoint: id, attempt };
+            return Ok(Rows::Handed(caller.attempt(name, Arc::clone(schema))));
+        }
+        let Some(output) = &self.output else { return Ok(Rows::Discarded) };
         let store = self.run.worker().store_id().short();
         let (sink, options) = (Arc::clone(&output.sink), Arc::clone(&output.options));
-        TaskWriter::new(sink, options, schema, &without_views(schema), store, id, self.run.attempt(id)).map(Some)
+        let writer = TaskWriter::new(sink, options, schema, &without_views(schema), store, id, attempt)?;
+        Ok(Rows::Written(Box::new(writer)))
+    }
+}
+
+/// Where the rows of an attempt go.
+enum Rows {
+    Written(Box<TaskWriter>),
+    Handed(Handing),
+    Discarded,
+}
+
+impl Rows {
+    /// Tells the caller of `error` too.
+    async fn failed(&mut self, error: lakemark::Error) -> lakemark::Error {
+        if let Self::Handed(caller) = self {
+            caller.fail(&error).await;
+        }
+        error
+    }
+}
+
+/// What an attempt that has all of its rows has to seal.
+#[derive(Debug)]
+pub(crate) struct Sealing {
+    run: Arc<Run>,
+    id: CheckpointId,
+    counts: Counts,
+    files: Vec<SealedFile>,
+    outputs: Vec<OutputFile>,
+}
+
+impl Sealing {
+    pub(crate) fn new(
+        run: Arc<Run>,
+        id: CheckpointId,
+        counts: Counts,
+        files: Vec<SealedFile>,
+        outputs: Vec<OutputFile>,
+    ) -> Self {
+        Self { run, id, counts, files, outputs }
+    }
+
+    pub(crate) async fn seal(&self) -> lakemark::Result<SealOutcome> {
+        if let Some(seal) = self.run.worker().sealed(self.id) {
+            return Ok(SealOutcome::Already(seal));
+        }
+        self.run.stage_keys(self.id, self.files.clone())?;
+        let staged = self.outputs.clone();
+        self.run.stage_files(self.id, Box::pin(async move { Ok(staged) }))?;
+        self.run.checkpoint(self.id, self.counts).await
+    }
+
+    /// How its task ended, now that it is sealed.
+    pub(crate) fn done(&self, read: TaskRead) -> TaskDone {
+        done(true, self.counts, &self.files, &self.outputs, read)
     }
 }
 
@@ -234,6 +321,7 @@ fn done(sealed: bool, counts: Counts, files: &[SealedFile], outputs: &[OutputFil
     let atoms = files.iter().map(|f| f.coverage.touched_atoms(f.evidence.row_groups())).sum();
     TaskDone {
         sealed,
+        handed: false,
         counts,
         files: files.len() as u64,
         atoms,
@@ -292,6 +380,7 @@ impl ExecutionPlan for SealExec {
                 self.checkpoints.clone(),
                 Arc::clone(&self.run),
                 self.output.clone(),
+                self.caller.clone(),
                 self.inputs.to_vec(),
             ))),
             _ => Err(DataFusionError::Internal("SealExec has one child".into())),
@@ -313,6 +402,7 @@ impl ExecutionPlan for SealExec {
             checkpoints: self.checkpoints.clone(),
             run: Arc::clone(&self.run),
             output: self.output.clone(),
+            caller: self.caller.clone(),
             input,
             rows: metric().output_rows(partition),
             bytes: metric().counter("bytes_written", partition),

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a harness panics where it is used wrongly")]
 
+#[path = "plugin/acks.rs"]
+mod acks;
 #[path = "plugin/changes.rs"]
 mod changes;
 #[path = "plugin/compressed.rs"]

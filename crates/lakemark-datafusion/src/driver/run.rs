@@ -12,6 +12,7 @@ use lakemark::{
     plan_source, unlike_its_log,
 };
 
+use super::hand_out::{Acks, Caller};
 use super::plan::{
     Planned, PlannedTasks, Query, check_output, check_places, finish_requests, has_unusable, reclassify_unusable,
     reclassify_vanished, start_report, stat_again,
@@ -23,7 +24,7 @@ use crate::checkpoints::Checkpoints;
 use crate::report::{ErrorReport, Outcome, RunReport};
 use crate::scan::scans;
 use crate::schema::to_ipc;
-use crate::seal::{Output, SealExec};
+use crate::seal::{Output, SealExec, TaskDone};
 
 /// Plans again at most this often in one run, for files that keep changing.
 const ROUNDS: u32 = 3;
@@ -35,8 +36,20 @@ pub(crate) async fn run_query(
     progress: Arc<dyn Progress>,
     stop: StopSignal,
 ) -> (RunReport, Option<Error>) {
+    drive(checkpoints, query, output, None, progress, stop).await
+}
+
+/// Runs `query` without a destination but the `caller`.
+pub(super) async fn drive(
+    checkpoints: &Checkpoints,
+    query: DataFrame,
+    output: Option<Output>,
+    caller: Option<Caller>,
+    progress: Arc<dyn Progress>,
+    stop: StopSignal,
+) -> (RunReport, Option<Error>) {
     let (report, vanished) = (RunReport::default(), BTreeSet::new());
-    let mut driver = Driver { checkpoints, output, progress, stop, report, stopped: false, vanished };
+    let mut driver = Driver { checkpoints, output, caller, progress, stop, report, stopped: false, vanished };
     let error = driver.run(query).await.err();
     let mut report = driver.report;
     finish_requests(checkpoints, &mut report);
@@ -79,6 +92,7 @@ pub(super) async fn record_schemas(checkpoints: &Checkpoints, run: &Run) -> Resu
 struct Driver<'a> {
     checkpoints: &'a Checkpoints,
     output: Option<Output>,
+    caller: Option<Caller>,
     progress: Arc<dyn Progress>,
     stop: StopSignal,
     report: RunReport,
@@ -141,8 +155,17 @@ impl Driver<'_> {
         self.report.seconds.plan += plan_seconds;
         self.report.seconds.open += began.elapsed().as_secs_f64();
         self.report.epoch = run.worker().epoch().0;
+        if let Some(caller) = &mut self.caller {
+            caller.begin();
+        }
         let worked = self.work(&run, &query, planned).await;
         let fenced = matches!(&worked, Err(error) if error.kind() == ErrorKind::Fenced);
+        let acked = match self.caller.take() {
+            Some(caller) => caller.end(worked.as_ref().err(), fenced).await,
+            None => Acks::default(),
+        };
+        acked.done.iter().for_each(|done| self.count(done));
+        self.stopped |= acked.missing;
         if fenced {
             return worked;
         }
@@ -279,7 +302,7 @@ impl Driver<'_> {
     async fn round(&mut self, run: &Arc<Run>, planned: &Planned, context: &Arc<TaskContext>) -> Changed {
         let options = self.checkpoints.options();
         let tasks: Vec<_> = planned.mapped.iter().enumerate().filter_map(|(p, input)| input.map(|i| (p, i))).collect();
-        let before = self.report.tasks.sealed as usize;
+        let before = self.caller.as_ref().map_or(self.report.tasks.sealed, |caller| caller.handed) as usize;
         let limit = if options.max_tasks == 0 { usize::MAX } else { options.max_tasks.saturating_sub(before) };
         let sources = self.checkpoints.sources();
         self.report.tasks.planned += tasks.len() as u64;
@@ -293,6 +316,7 @@ impl Driver<'_> {
             self.checkpoints.clone(),
             Arc::clone(run),
             self.output.clone(),
+            self.caller.as_ref().map(|caller| caller.handover.clone()),
             planned.mapped.clone(),
         ));
         let stage = Stage { seal: &seal, context, options, progress: &*self.progress, run };
@@ -306,13 +330,7 @@ impl Driver<'_> {
             changed.entry(Arc::clone(&source.name)).or_default().extend(source.scanned().changed);
         }
         for done in ran.done {
-            let report = &mut self.report;
-            report.tasks.sealed += u64::from(done.sealed);
-            report.atoms.planned += done.atoms;
-            report.rows.rows_in += done.counts.rows_in;
-            report.rows.out += done.counts.rows_out;
-            report.rows.failed += done.counts.rows_failed;
-            report.bytes.written += done.bytes_written;
+            self.count(&done);
             for (source, path) in &done.read.changed {
                 tracing::warn!(%source, %path, "changed since planning: left out, and planned again");
                 changed.entry(Arc::clone(source)).or_default().push(Arc::clone(path));
@@ -321,6 +339,20 @@ impl Driver<'_> {
         }
         changed.retain(|_, paths| !paths.is_empty());
         Changed { files: changed, error: ran.error }
+    }
+
+    /// Counts what a task did.
+    fn count(&mut self, done: &TaskDone) {
+        let report = &mut self.report;
+        report.tasks.sealed += u64::from(done.sealed);
+        report.atoms.planned += done.atoms;
+        report.rows.rows_in += done.counts.rows_in;
+        report.rows.out += done.counts.rows_out;
+        report.rows.failed += done.counts.rows_failed;
+        report.bytes.written += done.bytes_written;
+        if let Some(caller) = &mut self.caller {
+            caller.handed += u64::from(done.handed);
+        }
     }
 
     /// Plans the files that changed, as they are now.
