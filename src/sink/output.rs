@@ -8,7 +8,7 @@ use arrow_schema::{Schema, SchemaRef};
 use async_trait::async_trait;
 use parquet::file::metadata::ParquetMetaData;
 
-use super::Sink;
+use super::{SchemaMode, Sink};
 use crate::error::{Error, Result};
 use crate::identity::Root;
 use crate::store::{OutputFile, Upload};
@@ -42,6 +42,11 @@ pub trait OutputSink: Sink {
     /// Whether the empty string is a partition of its own. Hive's folders, and Delta, know it as null only.
     fn has_empty_partition(&self) -> bool {
         false
+    }
+
+    /// What becomes of columns that a table lacks; files say in which mode they were written.
+    fn schema_mode(&self) -> SchemaMode {
+        SchemaMode::Fail
     }
 
     /// Notes what is known of a file that was just written.

@@ -122,8 +122,9 @@ impl TaskWriter {
         let file_schema = Arc::new(schema.project(&kept).map_err(unwritable)?);
         let readable = readable.project(&kept).map_err(unwritable)?;
         let arrow = KeyValue::new(ARROW_SCHEMA_META_KEY.to_owned(), encode_arrow_schema(&readable));
+        let said = [Some(arrow), sink.schema_mode().to_footer()];
         let properties = WriterProperties::builder()
-            .set_key_value_metadata(Some(vec![arrow]))
+            .set_key_value_metadata(Some(said.into_iter().flatten().collect()))
             .set_compression(options.compression)
             .set_max_row_group_row_count(Some(options.max_row_group_size))
             .set_created_by(concat!("lakemark ", env!("CARGO_PKG_VERSION")).to_owned())

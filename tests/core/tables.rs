@@ -32,6 +32,8 @@ async fn the_reference_table_keeps_the_contract() {
         fresh: Box::new(fresh),
         schema: Arc::new(Schema::new(vec![Field::new("id", DataType::Int64, true)])),
         write: |file| file.write_all(b"three rows").unwrap(),
+        // It has no columns.
+        merging: None,
         keeps_markers: false,
     })
     .await;

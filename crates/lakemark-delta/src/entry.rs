@@ -4,6 +4,8 @@ use lakemark::{Error, OutputFile, Result, TableCommit, decode_partition_value};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Map, Value, json};
 
+use crate::schema;
+
 /// What is escaped of a path in the log, which is a URI: all that has a meaning there, and some more.
 const ESCAPED: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'/').remove(b'=').remove(b'-').remove(b'_').remove(b'.').remove(b'~');
@@ -73,12 +75,12 @@ impl Shape {
 #[derive(Debug, Clone)]
 pub(crate) struct NewTable {
     pub(crate) id: String,
-    pub(crate) has_timestamp_ntz: bool,
 }
 
 impl NewTable {
-    fn lines(&self, shape: &Shape, now: i64) -> [Value; 2] {
-        let protocol = if self.has_timestamp_ntz {
+    /// What makes a table of `shape`, at `now` in milliseconds since 1970.
+    pub(crate) fn lines(&self, shape: &Shape, now: i64) -> [Value; 2] {
+        let protocol = if schema::has_timestamp_ntz(&shape.schema) {
             json!({
                 "minReaderVersion": 3, "minWriterVersion": 7,
                 "readerFeatures": ["timestampNtz"], "writerFeatures": ["timestampNtz"],
@@ -94,8 +96,8 @@ impl NewTable {
     }
 }
 
-/// The entry of `commit` on version `base` of a table of `shape`, at `now` in milliseconds since 1970; `statistics` are
-/// those of its files, in their order.
+/// The entry of `commit` on version `base` of a table that is of `shape` by it, at `now` in milliseconds since 1970; `makes`
+/// are the lines that make it so. `statistics` are those of the files, in their order.
 ///
 /// # Errors
 /// [`Invalid`](lakemark::ErrorKind::Invalid) for a file in a folder that is not one of the table's.
@@ -103,7 +105,7 @@ pub(crate) fn lines(
     commit: &TableCommit<'_>,
     base: Option<u64>,
     shape: &Shape,
-    new: Option<&NewTable>,
+    makes: &[Value],
     statistics: &[String],
     now: i64,
 ) -> Result<String> {
@@ -119,26 +121,24 @@ pub(crate) fn lines(
         info["readVersion"] = base.into();
     }
     let mut text = String::new();
-    let mut put = |line: Value| {
+    let mut put = |line: &Value| {
         text.push_str(&line.to_string());
         text.push('\n');
     };
-    put(json!({ "commitInfo": info }));
-    if let Some(new) = new {
-        new.lines(shape, now).into_iter().for_each(&mut put);
-    }
+    put(&json!({ "commitInfo": info }));
+    makes.iter().for_each(&mut put);
     put(
-        json!({ "txn": { "appId": format!("{APPLICATION}{}", commit.store), "version": commit.n, "lastUpdated": now } }),
+        &json!({ "txn": { "appId": format!("{APPLICATION}{}", commit.store), "version": commit.n, "lastUpdated": now } }),
     );
     for (file, statistics) in commit.files.iter().zip(statistics) {
-        put(json!({ "add": {
+        put(&json!({ "add": {
             "path": utf8_percent_encode(&file.path(), ESCAPED).to_string(),
             "partitionValues": shape.partition_values(file)?,
             "size": file.size, "modificationTime": now, "dataChange": true, "stats": statistics,
         } }));
     }
     for file in commit.leaving {
-        put(json!({ "remove": {
+        put(&json!({ "remove": {
             "path": utf8_percent_encode(&file.path(), ESCAPED).to_string(),
             "deletionTimestamp": now, "dataChange": true, "extendedFileMetadata": true,
             "partitionValues": shape.partition_values(file)?, "size": file.size,
@@ -173,7 +173,7 @@ mod tests {
         ]);
         let files = [file(&folder), file(&partition_folder([("k", None), ("t", Some("")), ("z", None)]))];
         let commit = TableCommit { store: StoreId::random(), n: 3, digest: "d", files: &files, leaving: &[] };
-        let text = lines(&commit, Some(4), &shape, None, &["{}".into(), "{}".into()], 7).unwrap();
+        let text = lines(&commit, Some(4), &shape, &[], &["{}".into(), "{}".into()], 7).unwrap();
         let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(lines.len(), 4);
         assert_eq!(lines[0]["commitInfo"]["readVersion"], 4);
@@ -192,7 +192,7 @@ mod tests {
         for folder in ["", "b=1", "a=1/b=2", "a"] {
             let files = [file(folder)];
             let commit = TableCommit { store: StoreId::random(), n: 1, digest: "d", files: &files, leaving: &[] };
-            assert!(lines(&commit, None, &shape, None, &["{}".into()], 0).is_err(), "{folder}");
+            assert!(lines(&commit, None, &shape, &[], &["{}".into()], 0).is_err(), "{folder}");
         }
     }
 
@@ -200,8 +200,8 @@ mod tests {
     fn a_barrier_makes_the_table_when_there_is_none() {
         let shape = shape(&[("t", "timestamp_ntz")], &[]);
         let commit = TableCommit { store: StoreId::random(), n: 1, digest: VOID, files: &[], leaving: &[] };
-        let new = NewTable { id: "x".into(), has_timestamp_ntz: true };
-        let text = lines(&commit, None, &shape, Some(&new), &[], 0).unwrap();
+        let makes = NewTable { id: "x".into() }.lines(&shape, 0);
+        let text = lines(&commit, None, &shape, &makes, &[], 0).unwrap();
         let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(lines.len(), 4);
         assert_eq!(lines[1]["protocol"]["writerFeatures"], json!(["timestampNtz"]));

@@ -1,7 +1,7 @@
 //! Arrow types as Delta stores them, and Delta's schema as JSON.
 
 use arrow_schema::{DataType, FieldRef, Fields, Schema};
-use lakemark::{Error, Result, StoredTypes, plain_scalar};
+use lakemark::{Error, Result, SchemaMode, StoredTypes, plain_scalar};
 use serde_json::{Value, json};
 
 /// What Delta does not take in a column name while columns are mapped by name.
@@ -33,17 +33,14 @@ impl StoredTypes for DeltaTypes {
     }
 }
 
-/// Whether some column needs the feature `timestampNtz`.
-pub(crate) fn has_timestamp_ntz(schema: &Schema) -> bool {
-    fn within(of: &DataType) -> bool {
-        match of {
-            DataType::Timestamp(_, None) => true,
-            DataType::List(inner) | DataType::Map(inner, _) => within(inner.data_type()),
-            DataType::Struct(fields) => fields.iter().any(|field| within(field.data_type())),
-            _ => false,
-        }
-    }
-    schema.fields().iter().any(|field| within(field.data_type()))
+/// Whether something in a Delta type needs the feature `timestampNtz`.
+pub(crate) fn has_timestamp_ntz(of: &Value) -> bool {
+    let mut fields = of["fields"].as_array().into_iter().flatten();
+    of == "timestamp_ntz"
+        || ["type", "elementType", "keyType", "valueType"]
+            .iter()
+            .any(|part| of.get(part).is_some_and(has_timestamp_ntz))
+        || fields.any(has_timestamp_ntz)
 }
 
 /// Delta's schema of [`storable`] columns.
@@ -89,33 +86,53 @@ fn type_to_delta(of: &DataType) -> Value {
     }
 }
 
-/// Checks that rows of `schema` can be appended to a table of the Delta schema `table`.
+/// The Delta schema of a table of `table` to which rows of `ours` are appended: the same or, where columns may be added, with
+/// those that it lacks at its end.
 ///
 /// # Errors
 /// [`Refused`](lakemark::ErrorKind::Refused), naming the column.
-pub(crate) fn check_appendable(schema: &Schema, table: &Value) -> Result<()> {
+pub(crate) fn appended(ours: &Value, table: &Value, mode: SchemaMode) -> Result<Value> {
     let refuse = |what: String| {
         Error::refused(what).safe("nothing was written to the table").way("change the query so that it fits the table")
     };
-    let empty = Vec::new();
-    let known = table["fields"].as_array().unwrap_or(&empty);
-    let named = |name: &str| known.iter().find(|field| field["name"].as_str() == Some(name));
-    let ours = to_delta(schema);
-    for field in ours["fields"].as_array().unwrap_or(&empty) {
-        let name = field["name"].as_str().unwrap_or_default();
-        let Some(column) = named(name) else {
-            let names: Vec<_> =
-                known.iter().filter_map(|field| field["name"].as_str()).map(|n| format!("`{n}`")).collect();
+    let known: Vec<&Value> = table["fields"].as_array().into_iter().flatten().collect();
+    let mut added = Vec::new();
+    for field in ours["fields"].as_array().into_iter().flatten() {
+        let name = name_of(field);
+        let Some(column) = known.iter().find(|column| name_of(column) == name) else {
+            if let Some(other) = known.iter().find(|column| name_of(column).to_lowercase() == name.to_lowercase()) {
+                let what = format!(
+                    "the table has a column `{}`, and the query `{name}`: to a Delta table they are one",
+                    name_of(other)
+                );
+                return Err(refuse(what).way(format!("name it as the table does: AS \"{}\"", name_of(other))));
+            }
+            if mode == SchemaMode::Merge {
+                let mut field = field.clone();
+                // Rows that are there have no value for it.
+                field["nullable"] = true.into();
+                added.push(field);
+                continue;
+            }
+            let names: Vec<_> = known.iter().map(|column| format!("`{}`", name_of(column))).collect();
             return Err(refuse(format!("the table has no column `{name}`; it has {}", names.join(", ")))
+                .way("let the commit add it: schema_mode = \"merge\" in [sink], or --set sink.schema_mode=merge")
                 .way("or add the column to the table first (ALTER TABLE ... ADD COLUMN)"));
         };
         if !is_same_type(&field["type"], &column["type"]) {
-            return Err(refuse(format!(
+            let refused = refuse(format!(
                 "column `{name}` is {} in the query and {} in the table",
                 shown(&field["type"]),
                 shown(&column["type"])
             ))
-            .way(format!("cast it in the query, for example CAST({name} AS ...)")));
+            .way(format!("cast it in the query, for example CAST({name} AS ...)"));
+            return Err(match mode {
+                SchemaMode::Fail => refused,
+                SchemaMode::Merge => refused.way(
+                    "change the table with its own tools: schema_mode = \"merge\" adds columns; it widens no type, and adds \
+                     no field within a column",
+                ),
+            });
         }
         let is_required = column["nullable"] == Value::Bool(false);
         if is_required || has_required(&column["type"]) {
@@ -126,16 +143,20 @@ pub(crate) fn check_appendable(schema: &Schema, table: &Value) -> Result<()> {
             .way("allow nulls in the table (ALTER TABLE ... ALTER COLUMN ... DROP NOT NULL)"));
         }
     }
-    let lacking = known.iter().find(|column| {
-        let name = column["name"].as_str().unwrap_or_default();
-        column["nullable"] == Value::Bool(false) && schema.field_with_name(name).is_err()
-    });
-    match lacking {
-        None => Ok(()),
-        Some(column) => {
-            Err(refuse(format!("the query lacks column `{}`, which is NOT NULL in the table", shown(&column["name"]))))
-        }
+    let has = |name: &str| ours["fields"].as_array().into_iter().flatten().any(|field| name_of(field) == name);
+    let lacking = known.iter().find(|column| column["nullable"] == Value::Bool(false) && !has(name_of(column)));
+    if let Some(column) = lacking {
+        return Err(refuse(format!("the query lacks column `{}`, which is NOT NULL in the table", name_of(column))));
     }
+    let mut appended = table.clone();
+    if let Some(columns) = appended["fields"].as_array_mut() {
+        columns.extend(added);
+    }
+    Ok(appended)
+}
+
+fn name_of(field: &Value) -> &str {
+    field["name"].as_str().unwrap_or_default()
 }
 
 fn shown(value: &Value) -> String {
@@ -225,27 +246,63 @@ mod tests {
         }
     }
 
+    fn column(name: &str, of: &str, nullable: bool) -> Value {
+        json!({ "name": name, "type": of, "nullable": nullable, "metadata": {} })
+    }
+
+    fn table(fields: &[Value]) -> Value {
+        json!({ "type": "struct", "fields": fields })
+    }
+
     #[test]
     fn rows_fit_a_table_by_name_and_type() {
         let rows = storable(&DeltaTypes, &schema(&[("id", DataType::Int64), ("tags", DataType::Utf8)])).unwrap();
-        let table = |fields: Value| json!({ "type": "struct", "fields": fields });
-        let column = |name: &str, of: &str, nullable: bool| json!({ "name": name, "type": of, "nullable": nullable });
-        let fits = |fields: Value| check_appendable(&rows, &table(fields));
-        assert!(
-            fits(json!([column("more", "date", true), column("tags", "string", true), column("id", "long", true)]))
-                .is_ok()
-        );
-        for (fields, what) in [
-            (json!([column("id", "long", true)]), "no column `tags`"),
-            (json!([column("id", "integer", true), column("tags", "string", true)]), "long in the query and integer"),
-            (json!([column("id", "long", false), column("tags", "string", true)]), "NOT NULL"),
-            (
-                json!([column("id", "long", true), column("tags", "string", true), column("x", "long", false)]),
-                "lacks column `x`",
-            ),
-        ] {
-            let error = fits(fields).unwrap_err();
-            assert!(error.to_string().contains(what), "{error}");
+        let fits = |fields: &[Value], mode| appended(&to_delta(&rows), &table(fields), mode);
+        let fitting = [column("more", "date", true), column("tags", "string", true), column("id", "long", true)];
+        for mode in [SchemaMode::Fail, SchemaMode::Merge] {
+            assert_eq!(fits(&fitting, mode).unwrap(), table(&fitting), "what the query lacks stays");
+            for (fields, what) in [
+                (vec![column("id", "integer", true), column("tags", "string", true)], "long in the query and integer"),
+                (vec![column("id", "long", false), column("tags", "string", true)], "NOT NULL"),
+                (
+                    vec![column("id", "long", true), column("tags", "string", true), column("x", "long", false)],
+                    "lacks column `x`",
+                ),
+                (vec![column("id", "long", true), column("Tags", "string", true)], "AS \"Tags\""),
+            ] {
+                let error = fits(&fields, mode).unwrap_err();
+                assert!(error.to_string().contains(what), "{error}");
+            }
         }
+        let error = fits(&[column("id", "long", true)], SchemaMode::Fail).unwrap_err();
+        assert!(error.to_string().contains("no column `tags`"), "{error}");
+        assert!(error.to_string().contains("sink.schema_mode=merge"), "{error}");
+    }
+
+    #[test]
+    fn columns_that_a_table_lacks_are_added_at_its_end() {
+        let mut kept = column("id", "long", true);
+        kept["metadata"] = json!({ "comment": "of theirs", "n": 7 });
+        let within = DataType::Struct(vec![Field::new("n", DataType::Int64, true)].into());
+        let columns =
+            [("new", DataType::Timestamp(TimeUnit::Microsecond, None)), ("id", DataType::Int64), ("inner", within)];
+        let rows = to_delta(&storable(&DeltaTypes, &schema(&columns)).unwrap());
+        let before = table(&[kept.clone(), column("other", "date", true)]);
+        let grown = appended(&rows, &before, SchemaMode::Merge).unwrap();
+        let inner =
+            json!({ "name": "inner", "type": table(&[column("n", "long", true)]), "nullable": true, "metadata": {} });
+        let added = [kept, column("other", "date", true), column("new", "timestamp_ntz", true), inner];
+        assert_eq!(grown, table(&added));
+        assert!(has_timestamp_ntz(&grown) && !has_timestamp_ntz(&before));
+        // Fields within a column are none of its own.
+        let more = DataType::Struct(
+            vec![Field::new("n", DataType::Int64, true), Field::new("m", DataType::Int64, true)].into(),
+        );
+        let rows = to_delta(&storable(&DeltaTypes, &schema(&[("inner", more)])).unwrap());
+        let error = appended(&rows, &grown, SchemaMode::Merge).unwrap_err();
+        assert!(
+            error.to_string().contains("`inner`") && error.to_string().contains("no field within a column"),
+            "{error}"
+        );
     }
 }

@@ -6,8 +6,8 @@ use arrow_schema::{DataType, Schema};
 use async_trait::async_trait;
 use lakemark::disk::{Disk, RealDisk};
 use lakemark::{
-    Attempted, Bucket, Error, ErrorKind, FilesAt, History, Noted, OutputFile, Result, Root, StorageOptions, StoreId,
-    Table, TableCommit, TableState,
+    Attempted, Bucket, Error, ErrorKind, FilesAt, History, KnownFile, Noted, OutputFile, Result, Root, SchemaMode,
+    StorageOptions, StoreId, Table, TableCommit, TableState, VOID,
 };
 use object_store::{ObjectStore, PutMode};
 use parquet::file::metadata::ParquetMetaData;
@@ -25,6 +25,7 @@ use crate::{KIND, history, schema, statistics};
 pub struct DeltaTable {
     place: Place,
     partition_by: Vec<String>,
+    schema_mode: SchemaMode,
     /// The rows to write, in types that Delta has.
     rows: Option<Arc<Schema>>,
     /// The statistics of the files that wait.
@@ -62,13 +63,20 @@ impl DeltaTable {
     }
 
     fn at(place: Place) -> Self {
-        Self { place, partition_by: Vec::new(), rows: None, noted: Arc::default() }
+        Self { place, partition_by: Vec::new(), schema_mode: SchemaMode::default(), rows: None, noted: Arc::default() }
     }
 
     /// The same table, to be made of rows of `schema`, in types that Delta has.
     #[must_use]
     pub fn with_rows(mut self, schema: &Schema) -> Self {
         self.rows = Some(Arc::new(schema.clone()));
+        self
+    }
+
+    /// The same table, with columns of the rows that it lacks added or refused.
+    #[must_use]
+    pub fn with_schema_mode(mut self, mode: SchemaMode) -> Self {
+        self.schema_mode = mode;
         self
     }
 
@@ -88,14 +96,67 @@ impl DeltaTable {
         Ok(Shape { schema: schema::to_delta(rows), partition_by: self.partition_by.clone() })
     }
 
-    /// The statistics of `files`, which are of `shape`.
-    async fn statistics(&self, shape: &Shape, files: &[OutputFile]) -> Result<Vec<String>> {
+    /// What `base`, or the table to be, is made of once `files` are in it, and their statistics. A table that is there stays
+    /// as it is, or gets the columns that it lacks where these may be added: what it gets is told by the files alone, or
+    /// also by the rows, if it is `to_fit` these too.
+    async fn appended(
+        &self,
+        base: Option<&DeltaBase>,
+        files: &[OutputFile],
+        to_fit: bool,
+    ) -> Result<(Shape, Vec<String>)> {
+        let mut shape = self.shape(base)?;
+        if let (Some(base), Some(rows), true) = (base, &self.rows, to_fit) {
+            let rows = schema::to_delta(rows);
+            self.check_writable(base, &shape, &rows)?;
+            shape.schema =
+                schema::appended(&rows, &shape.schema, self.schema_mode).map_err(|e| e.at(&self.place.root))?;
+        }
         let at = FilesAt { root: &self.place.root, objects: &*self.place.objects };
-        let read = |metadata: &ParquetMetaData, columns: &Schema| {
-            schema::check_appendable(columns, &shape.schema)?;
-            Ok(statistics::of_file(metadata))
+        let known = self.noted.of(at, files, statistics::of_file).await?;
+        for alike in known.chunk_by(KnownFile::is_alike) {
+            let file = &alike[0];
+            let columns = schema::to_delta(&file.columns);
+            if let Some(base) = base {
+                self.check_writable(base, &shape, &columns)?;
+            }
+            let mode = file.schema_mode.or(self.schema_mode);
+            shape.schema = schema::appended(&columns, &shape.schema, mode).map_err(|e| e.at(&file.place))?;
+        }
+        Ok((shape, known.into_iter().map(|file| file.facts).collect()))
+    }
+
+    /// Checks that this version of lakemark may write rows of `columns` to `base`, which is of `shape`.
+    fn check_writable(&self, base: &DeltaBase, shape: &Shape, columns: &Value) -> Result<()> {
+        let configuration = base.snapshot().table_configuration();
+        let (protocol, metadata) = (configuration.protocol(), configuration.metadata());
+        let features: Vec<String> =
+            protocol.writer_features().unwrap_or_default().iter().map(ToString::to_string).collect();
+        let demands = Demands {
+            reader_version: protocol.min_reader_version(),
+            writer_version: protocol.min_writer_version(),
+            writer_features: &features,
+            configuration: metadata.configuration(),
+            schema: &shape.schema,
         };
-        self.noted.of(at, files, read).await
+        demands.check(schema::has_timestamp_ntz(columns)).map_err(|error| error.at(&self.place.root))
+    }
+
+    /// The lines of an entry by which `base` gets `schema`: none if it has it.
+    fn changes(&self, base: &DeltaBase, schema: &Value) -> Result<Vec<Value>> {
+        let metadata = base.snapshot().table_configuration().metadata();
+        if self.parsed_schema(metadata.schema_string())? == *schema {
+            return Ok(Vec::new());
+        }
+        // An entry replaces all of it: the rest is as it was.
+        let Ok(Value::Object(mut whole)) = serde_json::to_value(metadata) else {
+            return Err(Error::new(ErrorKind::Corrupt, "the metadata of the table cannot be written again")
+                .at(&self.place.root)
+                .safe("nothing was written to the table"));
+        };
+        whole.retain(|_, value| !value.is_null());
+        whole.insert("schemaString".to_owned(), schema.to_string().into());
+        Ok(vec![serde_json::json!({ "metaData": whole })])
     }
 
     fn parsed_schema(&self, text: &str) -> Result<Value> {
@@ -150,6 +211,10 @@ impl Table for DeltaTable {
         Self { partition_by: columns.to_vec(), ..self.clone() }
     }
 
+    fn schema_mode(&self) -> SchemaMode {
+        self.schema_mode
+    }
+
     fn storable(&self, schema: &Schema) -> Result<Schema> {
         let storable = lakemark::storable(&DeltaTypes, schema)?;
         for column in &self.partition_by {
@@ -171,22 +236,12 @@ impl Table for DeltaTable {
     }
 
     fn check_fits(&self, base: &DeltaBase) -> Result<()> {
-        let configuration = base.snapshot().table_configuration();
-        let (protocol, metadata) = (configuration.protocol(), configuration.metadata());
         let shape = self.shape(Some(base))?;
-        let features: Vec<String> =
-            protocol.writer_features().unwrap_or_default().iter().map(ToString::to_string).collect();
-        let demands = Demands {
-            reader_version: protocol.min_reader_version(),
-            writer_version: protocol.min_writer_version(),
-            writer_features: &features,
-            configuration: metadata.configuration(),
-            schema: &shape.schema,
-        };
+        let Some(rows) = &self.rows else { return self.check_writable(base, &shape, &Value::Null) };
         let here = |error: Error| error.at(&self.place.root);
-        demands.check(self.rows.as_deref().is_some_and(schema::has_timestamp_ntz)).map_err(here)?;
-        let Some(rows) = &self.rows else { return Ok(()) };
-        schema::check_appendable(rows, &shape.schema).map_err(here)?;
+        let rows = schema::to_delta(rows);
+        self.check_writable(base, &shape, &rows)?;
+        schema::appended(&rows, &shape.schema, self.schema_mode).map_err(here)?;
         if shape.partition_by != self.partition_by {
             let named = |columns: &[String]| format!("({})", columns.join(", "));
             return Err(here(
@@ -207,7 +262,7 @@ impl Table for DeltaTable {
         if files.is_empty() {
             return Ok(());
         }
-        self.statistics(&self.shape(base)?, files).await.map(drop)
+        self.appended(base, files, true).await.map(drop)
     }
 
     fn can_remove(&self) -> bool {
@@ -244,7 +299,7 @@ impl Table for DeltaTable {
     }
 
     fn wrote(&self, output: &OutputFile, metadata: &ParquetMetaData) {
-        self.noted.note(&output.name, statistics::of_file(metadata));
+        self.noted.note(&output.name, metadata, statistics::of_file(metadata));
     }
 
     async fn load(&self) -> Result<Option<DeltaBase>> {
@@ -287,17 +342,18 @@ impl Table for DeltaTable {
     }
 
     async fn append(&self, base: Option<&DeltaBase>, commit: &TableCommit<'_>) -> Result<Attempted> {
-        let shape = self.shape(base)?;
-        let new = base.is_none().then(|| NewTable {
-            id: uuid::Uuid::new_v4().to_string(),
-            has_timestamp_ntz: self.rows.as_deref().is_some_and(schema::has_timestamp_ntz),
-        });
-        let statistics = self.statistics(&shape, commit.files).await.map_err(|error| {
-            error.way(format!("do the work of its commit again, by this query: lakemark reopen {} JOB", commit.n))
-        })?;
+        let (shape, statistics) = self.appended(base, commit.files, false).await?;
+        if let Some(base) = base.filter(|_| commit.digest != VOID) {
+            self.check_writable(base, &shape, &Value::Null)?;
+        }
         let now = lakemark::time::now_ms();
+        let new = NewTable { id: uuid::Uuid::new_v4().to_string() };
+        let makes = match base {
+            Some(base) => self.changes(base, &shape.schema)?,
+            None => new.lines(&shape, now).to_vec(),
+        };
         let on = base.map(DeltaBase::version);
-        let text = entry::lines(commit, on, &shape, new.as_ref(), &statistics, now)?;
+        let text = entry::lines(commit, on, &shape, &makes, &statistics, now)?;
         let version = on.map_or(0, |on| on + 1);
         match self.place.entries.put_opts(&entry_path(version), text.into(), PutMode::Create.into()).await {
             Ok(_) => {}
@@ -321,12 +377,17 @@ impl Table for DeltaTable {
                 return Ok(Attempted::Unknown(self.indeterminate(what).caused_by(error)));
             }
         }
-        if let Some(base) = base {
-            base.checkpoint_if_due(version).await;
-            return Ok(Attempted::Landed(TableState { version, ..self.state(base) }));
-        }
-        let schema = Shape::digest(&shape.schema.to_string(), &shape.partition_by);
-        let id = new.map(|new| new.id).unwrap_or_default();
+        let schema = match (base, makes.is_empty()) {
+            (Some(base), true) => self.state(base).schema,
+            _ => Shape::digest(&shape.schema.to_string(), &shape.partition_by),
+        };
+        let id = match base {
+            Some(base) => {
+                base.checkpoint_if_due(version).await;
+                self.state(base).id
+            }
+            None => new.id,
+        };
         Ok(Attempted::Landed(TableState { id, version, schema, last: Some(commit.n) }))
     }
 }

@@ -15,6 +15,8 @@ mod fits;
 mod partitions;
 #[path = "delta/readers.rs"]
 mod readers;
+#[path = "delta/schema_mode.rs"]
+mod schema_mode;
 #[path = "delta/statistics.rs"]
 mod statistics;
 #[path = "delta/strays.rs"]

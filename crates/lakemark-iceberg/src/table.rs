@@ -12,8 +12,8 @@ use iceberg::transaction::{ApplyTransactionAction, Transaction};
 use iceberg::{Catalog, MetadataLocation, TableCreation, TableIdent};
 use lakemark::disk::Disk;
 use lakemark::{
-    Attempted, Bucket, Error, ErrorKind, FilesAt, History, Noted, OutputFile, Result, Root, StorageOptions, StoreId,
-    Table, TableCommit, TableState,
+    Attempted, Bucket, Error, ErrorKind, FilesAt, History, KnownFile, Noted, OutputFile, Result, Root, StorageOptions,
+    StoreId, Table, TableCommit, TableState, VOID,
 };
 use parquet::file::metadata::ParquetMetaData;
 
@@ -128,11 +128,55 @@ impl IcebergTable {
     /// What is to be known of `files`, which are to be in a table of `schema` and `spec`.
     async fn facts(&self, schema: &Schema, partition_by: &[String], files: &[OutputFile]) -> Result<Vec<Facts>> {
         let at = FilesAt { root: &self.place.root.join(DATA), objects: &*self.place.files };
-        let read = |metadata: &ParquetMetaData, columns: &ArrowSchema| {
-            schema::check_appendable(columns, schema, partition_by)?;
-            Ok(Facts::of_file(metadata))
-        };
-        self.noted.of(at, files, read).await
+        let known = self.noted.of(at, files, Facts::of_file).await?;
+        for alike in known.chunk_by(KnownFile::is_alike) {
+            let file = &alike[0];
+            schema::check_appendable(&file.columns, schema, partition_by).map_err(|e| e.at(&file.place))?;
+        }
+        Ok(known.into_iter().map(|file| file.facts).collect())
+    }
+
+    /// Checks that this version of lakemark may write to `base`.
+    fn check_writable(&self, base: &Loaded) -> Result<()> {
+        let metadata = base.metadata();
+        if !self.place.is_at(metadata.location()) {
+            return Err(self
+                .here(Error::refused(format!("the table {} is at {}", self.registry.table, metadata.location())))
+                .safe("nothing was written to the table")
+                .way(format!("set sink.url to {}", metadata.location()))
+                .way("set sink.catalog.table to the table that is here, or to a new one"));
+        }
+        if metadata.format_version() != FormatVersion::V2 {
+            let what = format!("the table has format version {}", metadata.format_version() as u8);
+            return Err(self
+                .here(Error::new(ErrorKind::Unsupported, format!("{what}, and this version of lakemark writes 2")))
+                .safe("nothing was written to the table")
+                .way("write to a table of format version 2, or to a new one"));
+        }
+        if let Some(location) = base.metadata_location().filter(|at| MetadataLocation::from_str(at).is_err()) {
+            return Err(self
+                .here(Error::new(
+                    ErrorKind::Unsupported,
+                    format!("the metadata of the table is in {location}, a name that cannot be counted on from"),
+                ))
+                .safe("nothing was written to the table")
+                .way("let another tool commit to it once: it names the next one in the catalogs' way"));
+        }
+        if let Some(field) =
+            metadata.default_partition_spec().fields().iter().find(|field| field.transform != Transform::Identity)
+        {
+            return Err(self
+                .here(Error::new(
+                    ErrorKind::Unsupported,
+                    format!(
+                        "the table is partitioned by {}({}), and lakemark by values as they are",
+                        field.transform, field.name
+                    ),
+                ))
+                .safe("nothing was written to the table")
+                .way("write to a table with other partitions, or to a new one"));
+        }
+        Ok(())
     }
 
     /// The name of a data file in the metadata.
@@ -143,9 +187,7 @@ impl IcebergTable {
     async fn entries(&self, base: &Loaded, commit: &TableCommit<'_>) -> Result<Vec<DataFile>> {
         let metadata = base.metadata();
         let (schema, spec) = (metadata.current_schema(), metadata.default_partition_spec());
-        let facts = self.facts(schema, &columns_of(spec, schema), commit.files).await.map_err(|error| {
-            error.way(format!("do the work of its commit again, by this query: lakemark reopen {} JOB", commit.n))
-        })?;
+        let facts = self.facts(schema, &columns_of(spec, schema), commit.files).await?;
         let entries = commit.files.iter().zip(facts);
         entries.map(|(file, facts)| facts.entry(file, self.name_of(&file.path()), schema, spec)).collect()
     }
@@ -262,43 +304,8 @@ impl Table for IcebergTable {
     }
 
     fn check_fits(&self, base: &IcebergBase) -> Result<()> {
-        let metadata = base.0.metadata();
-        if !self.place.is_at(metadata.location()) {
-            return Err(self
-                .here(Error::refused(format!("the table {} is at {}", self.registry.table, metadata.location())))
-                .safe("nothing was written to the table")
-                .way(format!("set sink.url to {}", metadata.location()))
-                .way("set sink.catalog.table to the table that is here, or to a new one"));
-        }
-        if metadata.format_version() != FormatVersion::V2 {
-            let what = format!("the table has format version {}", metadata.format_version() as u8);
-            return Err(self
-                .here(Error::new(ErrorKind::Unsupported, format!("{what}, and this version of lakemark writes 2")))
-                .safe("nothing was written to the table")
-                .way("write to a table of format version 2, or to a new one"));
-        }
-        if let Some(location) = base.0.metadata_location().filter(|at| MetadataLocation::from_str(at).is_err()) {
-            return Err(self
-                .here(Error::new(
-                    ErrorKind::Unsupported,
-                    format!("the metadata of the table is in {location}, a name that cannot be counted on from"),
-                ))
-                .safe("nothing was written to the table")
-                .way("let another tool commit to it once: it names the next one in the catalogs' way"));
-        }
-        let (schema, spec) = (metadata.current_schema(), metadata.default_partition_spec());
-        if let Some(field) = spec.fields().iter().find(|field| field.transform != Transform::Identity) {
-            return Err(self
-                .here(Error::new(
-                    ErrorKind::Unsupported,
-                    format!(
-                        "the table is partitioned by {}({}), and lakemark by values as they are",
-                        field.transform, field.name
-                    ),
-                ))
-                .safe("nothing was written to the table")
-                .way("write to a table with other partitions, or to a new one"));
-        }
+        self.check_writable(&base.0)?;
+        let (schema, spec) = (base.0.metadata().current_schema(), base.0.metadata().default_partition_spec());
         let columns = columns_of(spec, schema);
         if columns != self.partition_by && self.rows.is_some() {
             let named = |columns: &[String]| format!("({})", columns.join(", "));
@@ -328,7 +335,7 @@ impl Table for IcebergTable {
     }
 
     fn wrote(&self, output: &OutputFile, metadata: &ParquetMetaData) {
-        self.noted.note(&output.name, Facts::of_file(metadata));
+        self.noted.note(&output.name, metadata, Facts::of_file(metadata));
     }
 
     async fn load(&self) -> Result<Option<IcebergBase>> {
@@ -389,6 +396,9 @@ impl Table for IcebergTable {
                 Created::Unknown(error) => return Ok(Attempted::Unknown(error)),
             },
         };
+        if commit.digest != VOID {
+            self.check_writable(&base)?;
+        }
         let entries = self.entries(&base, commit).await?;
         let unsent = |e| self.unavailable("the manifests of a commit cannot be written", e);
         let summary = [

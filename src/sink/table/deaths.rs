@@ -2,6 +2,7 @@
 //! object store, and power that goes off at every step of two commits on a disk.
 #![allow(clippy::unwrap_used, reason = "what fails is to panic")]
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::sync::Arc;
 
@@ -35,6 +36,8 @@ pub struct Deaths<T: Table> {
     pub driver: Drivers<Mortal, T>,
     /// Writes a file of it.
     pub write: WriteRows,
+    /// Writes those of the second commit, which bring a column along.
+    pub merging: Option<WriteRows>,
 }
 
 /// Two commits on a disk whose power goes off.
@@ -49,18 +52,21 @@ pub struct PowerLosses<T: Table> {
 
 impl<T: Table> Deaths<T> {
     /// A process dies at each of its requests: before that is done, and after it was done and before the answer. Another one
-    /// finishes, and the table is exact.
+    /// finishes, and the table is exact. The schema that it always has, as its state tells it.
     ///
     /// # Panics
     /// When it is not.
-    pub async fn check(&self) {
+    pub async fn check(&self) -> String {
+        let mut schemas = BTreeSet::new();
         for done_first in [false, true] {
             let mut k = 1;
-            while !died_at(self, k, done_first).await {
+            while !died_at(self, k, done_first, &mut schemas).await {
                 k += 1;
             }
             assert!(k > 60, "the run makes {k} requests: were they all seen?");
         }
+        assert_eq!(schemas.len(), 1, "whoever commits, the table gets the same columns");
+        schemas.pop_first().unwrap()
     }
 }
 
@@ -119,7 +125,8 @@ async fn run_once<T: Table>(deaths: &Deaths<T>, store: &ObjectCheckpointStore, s
     run.recover(Some(sink)).await?;
     let already = done(&run).await;
     for path in PATHS.into_iter().filter(|path| !already.iter().any(|done| done == path)) {
-        work(&run, sink, deaths.write, path).await?;
+        let write = deaths.merging.filter(|_| path == "c").unwrap_or(deaths.write);
+        work(&run, sink, write, path).await?;
         if path == "b" {
             run.commit(Some(sink)).await?;
         }
@@ -129,7 +136,7 @@ async fn run_once<T: Table>(deaths: &Deaths<T>, store: &ObjectCheckpointStore, s
 }
 
 /// A process dies at its request `k`, another one finishes. Whether the first one got through.
-async fn died_at<T: Table>(deaths: &Deaths<T>, k: u64, done_first: bool) -> bool {
+async fn died_at<T: Table>(deaths: &Deaths<T>, k: u64, done_first: bool, schemas: &mut BTreeSet<String>) -> bool {
     let bucket = Arc::new(InMemory::new());
     let first = Mortal::new(&bucket, k, done_first);
     let site = k * 2 + u64::from(done_first);
@@ -148,6 +155,7 @@ async fn died_at<T: Table>(deaths: &Deaths<T>, k: u64, done_first: bool) -> bool
     assert!(!view.needs_epoch(), "request {k}");
     let base = sink.table().load().await.unwrap().unwrap();
     assert_eq!(sink.table().live(&base, &committed).await.unwrap(), 3, "request {k}: each file is live");
+    schemas.insert(sink.table().state(&base).schema);
     let markers = sink.table().history(&base, None, view.store_id().unwrap()).await.unwrap().markers;
     let manifest = view.head.as_ref().unwrap().manifest.clone();
     assert_eq!(markers.len() as u64, manifest.commits.last, "request {k}: each number once: {markers:?}");

@@ -13,7 +13,7 @@ use parquet::file::metadata::ParquetMetaData;
 
 use super::files::DataFiles;
 use super::judge::{Evidence, Verdict};
-use super::{Attempted, History, Table, TableCommit, VOID};
+use super::{Attempted, History, SchemaMode, Table, TableCommit, VOID};
 use crate::error::{Error, ErrorKind, Result};
 use crate::identity::{Root, StoreId};
 use crate::sink::{Fitness, Intent, Leftover, OutputSink, Settled, Sink, StagedOutput, cannot_leave, check_can_leave};
@@ -194,18 +194,18 @@ impl<T: Table> CommitDriver<T> {
             };
             let goes = unfit.is_empty() && removable;
             let commit = if goes {
-                if let Some(base) = &base {
-                    self.table
-                        .check_fits(base)
-                        .map_err(|e| e.way(format!("lakemark reopen {n} JOB does the work of commit {n} again")))?;
-                }
                 TableCommit { store, n, digest: intent.digest, files: intent.files, leaving: intent.leaving }
             } else {
                 // Given up: first what makes a late call of a stalled predecessor fail.
                 TableCommit { store, n, digest: VOID, files: &[], leaving: &[] }
             };
             reach("table.before");
-            let attempted = self.table.append(base.as_ref(), &commit).await?;
+            let attempted = self.table.append(base.as_ref(), &commit).await.map_err(|error| match error.kind() {
+                ErrorKind::Refused | ErrorKind::Unsupported | ErrorKind::Corrupt | ErrorKind::Invalid if goes => {
+                    error.way(format!("do the work of commit {n} again, by this query: lakemark reopen {n} JOB"))
+                }
+                _ => error,
+            })?;
             reach("table.after");
             match attempted {
                 Attempted::Landed(table) => {
@@ -531,6 +531,10 @@ impl<T: Table> OutputSink for CommitDriver<T> {
 
     fn has_empty_partition(&self) -> bool {
         self.table.has_empty_partition()
+    }
+
+    fn schema_mode(&self) -> SchemaMode {
+        self.table.schema_mode()
     }
 
     fn wrote(&self, output: &OutputFile, metadata: &ParquetMetaData) {

@@ -15,6 +15,7 @@ mod memory;
 mod python;
 #[cfg(feature = "testing")]
 mod samples;
+mod schema_mode;
 mod types;
 #[cfg(feature = "testing")]
 mod writer;
@@ -36,13 +37,14 @@ pub use contract::{FaultyTable, Stall, TableContract, TableFault, TableSubject, 
 pub use deaths::{Deaths, PowerLosses, WriteRows};
 pub use driver::CommitDriver;
 pub use files::DataFiles;
-pub use footers::{FilesAt, Noted};
+pub use footers::{FilesAt, KnownFile, Noted};
 #[cfg(feature = "testing")]
 pub use memory::MemoryTable;
 #[cfg(feature = "testing")]
 pub use python::run_python;
 #[cfg(feature = "testing")]
 pub use samples::{rows_of_every_type, write_reference};
+pub use schema_mode::SchemaMode;
 pub use types::{StoredTypes, plain_scalar, storable};
 #[cfg(feature = "testing")]
 pub use writer::TableWriter;
@@ -128,6 +130,11 @@ pub trait Table: Debug + Clone + Send + Sync + 'static {
     #[must_use]
     fn partitioned(&self, columns: &[String]) -> Self;
 
+    /// What becomes of columns of the rows that the table lacks. Their files say so too, for whoever commits them.
+    fn schema_mode(&self) -> SchemaMode {
+        SchemaMode::Fail
+    }
+
     /// The schema of rows of `schema` in the table's own types.
     ///
     /// # Errors
@@ -154,8 +161,8 @@ pub trait Table: Debug + Clone + Send + Sync + 'static {
     /// feature of the table.
     fn check_fits(&self, base: &Self::Base) -> Result<()>;
 
-    /// Checks that `files`, which wait for a commit, can be added to `base`: what was written by this process is of the rows
-    /// it is [of](Self::of_rows), others may be of another query.
+    /// Checks that `files`, which wait for a commit and may be of another query, can be added to `base` together with those
+    /// of the rows it is [of](Self::of_rows).
     ///
     /// # Errors
     /// [`Refused`](crate::ErrorKind::Refused) naming file and column.
@@ -203,9 +210,12 @@ pub trait Table: Debug + Clone + Send + Sync + 'static {
     /// Whether no file is live in `base`.
     async fn is_empty(&self, base: &Self::Base) -> Result<bool>;
 
-    /// Commits on exactly `base`, or makes the table with it when there is none.
+    /// Commits on exactly `base`, or makes the table with it when there is none. Columns that the files have and `base` lacks
+    /// are added by the same commit, where the files [say so](SchemaMode::of_file). What is not fit for `base` is not sent,
+    /// whatever rows it is [of](Self::of_rows): a driver by another job ends what it finds.
     ///
     /// # Errors
-    /// Only for what is known not to have been sent.
+    /// Only for what is known not to have been sent: [`Refused`](crate::ErrorKind::Refused) naming file and column,
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) naming the feature of the table. Never for a barrier.
     async fn append(&self, base: Option<&Self::Base>, commit: &TableCommit<'_>) -> Result<Attempted>;
 }

@@ -49,6 +49,27 @@ impl TableWriter {
         }
     }
 
+    /// The same store by a later job: of rows of `schema`, to `sink`.
+    ///
+    /// # Panics
+    /// As [`new`](Self::new).
+    pub async fn later(&self, sink: Arc<dyn OutputSink>, schema: &Arc<Schema>) -> Self {
+        let partition_by: Vec<&str> = self.options.partition_by.iter().map(String::as_str).collect();
+        let later = Self::new(sink, schema, &partition_by).await;
+        let (committed, table) = (self.committed.clone(), self.table.clone());
+        Self { store: self.store, committed, n: self.n, table, tasks: self.tasks, ..later }
+    }
+
+    /// The next commit, of `files`: how it ended, when somebody is to find out what became of it, too.
+    ///
+    /// # Errors
+    /// Those of the driver.
+    pub async fn try_commit(&self, files: &[OutputFile], recovered: bool) -> crate::Result<Settled> {
+        let (n, digest) = (self.n + 1, format!("digest {}", self.n + 1));
+        let (store, base) = (self.store, self.table.as_ref());
+        self.sink.commit(&Intent { store, n, digest: &digest, base, recovered, ..Intent::bare(files) }).await
+    }
+
     /// Writes `batch`, and lets go of what was written.
     ///
     /// # Errors
@@ -75,14 +96,10 @@ impl TableWriter {
 
     /// Commits `files` under the next number.
     pub async fn commit(&mut self, files: Vec<OutputFile>) -> TableState {
-        self.n += 1;
-        let digest = format!("digest {}", self.n);
-        let base = self.table.take();
-        let intent =
-            Intent { store: self.store, n: self.n, digest: &digest, base: base.as_ref(), ..Intent::bare(&files) };
-        let settled = self.sink.commit(&intent).await.unwrap();
+        let settled = self.try_commit(&files, false).await.unwrap();
         let Settled::Done { missing, table: Some(table) } = settled else { panic!("not done: {settled:?}") };
         assert!(missing.is_empty());
+        self.n += 1;
         self.table = Some(table.clone());
         self.committed.extend(files);
         table

@@ -4,19 +4,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use lakemark::disk::RealDisk;
-use lakemark::{Bucket, DataFiles, DirectorySink, Root, TableContract, check_table_contract};
+use lakemark::{Bucket, DataFiles, DirectorySink, Root, TableContract, WriteRows, check_table_contract};
 use lakemark_delta::{DeltaTable, KIND};
 use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
+use rstest::rstest;
 
-use crate::subject::{Subject, one_column, write_three_rows};
+use crate::subject::{Subject, one_column, write_a_column_more, write_three_rows};
 
-async fn check(fresh: impl Fn(u32) -> (Subject, DataFiles) + 'static) {
+async fn check(merging: Option<WriteRows>, fresh: impl Fn(u32) -> (Subject, DataFiles) + 'static) {
     let count = AtomicU32::new(0);
     check_table_contract(&TableContract {
         fresh: Box::new(move || fresh(count.fetch_add(1, Ordering::Relaxed))),
         schema: one_column(),
         write: write_three_rows,
+        merging,
         // The transaction keeps its number, and the digest is gone with the log.
         keeps_markers: false,
     })
@@ -45,14 +47,20 @@ pub fn in_bucket(n: u32) -> (Subject, DataFiles) {
     (Subject::new(table, objects, "memory:///"), files)
 }
 
+#[rstest]
+#[case::of_one_shape(None)]
+#[case::merging(Some(write_a_column_more as WriteRows))]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_table_on_a_disk_keeps_the_contract() {
+async fn a_table_on_a_disk_keeps_the_contract(#[case] merging: Option<WriteRows>) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_owned();
-    check(move |n| on_disk(&path, n)).await;
+    check(merging, move |n| on_disk(&path, n)).await;
 }
 
+#[rstest]
+#[case::of_one_shape(None)]
+#[case::merging(Some(write_a_column_more as WriteRows))]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_table_in_a_bucket_keeps_the_contract() {
-    check(in_bucket).await;
+async fn a_table_in_a_bucket_keeps_the_contract(#[case] merging: Option<WriteRows>) {
+    check(merging, in_bucket).await;
 }

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use lakemark::{CommitDriver, DataFiles, Deaths, DirectorySink, PowerLosses, Root};
+use lakemark::{CommitDriver, DataFiles, Deaths, DirectorySink, PowerLosses, Root, WriteRows};
 use lakemark_delta::{DeltaTable, KIND};
 
-use crate::subject::{one_column, write_three_rows};
+use crate::subject::{one_column, write_a_column_more, write_three_rows};
 
 #[tokio::test]
 async fn the_table_is_exact_after_a_death_at_any_request() {
-    let deaths = Deaths {
+    let deaths = |merging: Option<WriteRows>| Deaths {
         driver: Box::new(|process, _| {
             let root = Root::parse("memory://mortal/out").unwrap();
             let table = DeltaTable::in_bucket(root.clone(), &process.bucket()).unwrap().with_rows(&one_column());
@@ -19,8 +19,10 @@ async fn the_table_is_exact_after_a_death_at_any_request() {
             async { Ok(CommitDriver::new(table, files).with_pause(Duration::ZERO)) }.boxed()
         }),
         write: write_three_rows,
+        merging,
     };
-    deaths.check().await;
+    let schema = deaths(None).check().await;
+    assert_ne!(deaths(Some(write_a_column_more)).check().await, schema, "it got the column");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::Arc;
 
-use arrow_array::{Int64Array, RecordBatch};
+use arrow_array::{ArrayRef, Int64Array, RecordBatch};
 use arrow_schema::{DataType, Field, Schema};
 use async_trait::async_trait;
 use delta_kernel::{Engine, Snapshot, SnapshotRef};
 use delta_kernel_engine::DefaultEngineBuilder;
 use delta_kernel_engine::executor::tokio::TokioMultiThreadExecutor;
 use futures::TryStreamExt;
-use lakemark::{AttemptNonce, TableSubject};
+use lakemark::{AttemptNonce, SchemaMode, TableSubject};
 use lakemark_delta::DeltaTable;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode};
@@ -27,10 +27,25 @@ pub fn one_column() -> Arc<Schema> {
 
 /// Writes a Parquet file of three of them.
 pub fn write_three_rows(file: &mut dyn Write) {
-    let batch = RecordBatch::try_new(one_column(), vec![Arc::new(Int64Array::from(vec![1, 2, 3]))]).unwrap();
+    write(file, &RecordBatch::try_new(one_column(), vec![three()]).unwrap(), SchemaMode::Fail);
+}
+
+/// Writes one with a column more, which its table may get.
+pub fn write_a_column_more(file: &mut dyn Write) {
+    let columns: [(&str, ArrayRef); 2] = [("id", three()), ("more", three())];
+    let batch = RecordBatch::try_from_iter_with_nullable(columns.map(|(name, column)| (name, column, true)));
+    write(file, &batch.unwrap(), SchemaMode::Merge);
+}
+
+fn three() -> ArrayRef {
+    Arc::new(Int64Array::from(vec![1, 2, 3]))
+}
+
+fn write(file: &mut dyn Write, batch: &RecordBatch, mode: SchemaMode) {
     let mut bytes = Vec::new();
-    let mut writer = ArrowWriter::try_new(&mut bytes, one_column(), None).unwrap();
-    writer.write(&batch).unwrap();
+    let mut writer = ArrowWriter::try_new(&mut bytes, batch.schema(), None).unwrap();
+    writer.write(batch).unwrap();
+    mode.to_footer().into_iter().for_each(|said| writer.append_key_value_metadata(said));
     writer.close().unwrap();
     file.write_all(&bytes).unwrap();
 }

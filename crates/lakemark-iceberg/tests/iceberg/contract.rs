@@ -19,6 +19,7 @@ async fn check(fresh: impl Fn(u32) -> (Subject, DataFiles) + 'static) {
         fresh: Box::new(move || fresh(count.fetch_add(1, Ordering::Relaxed))),
         schema: one_column(),
         write: write_three_rows,
+        merging: None,
         // The property survives the snapshots.
         keeps_markers: true,
     })

@@ -24,6 +24,7 @@ async fn the_table_is_exact_after_a_death_at_any_request() {
                 .boxed()
         }),
         write: write_three_rows,
+        merging: None,
     };
     deaths.check().await;
 }
