@@ -24,6 +24,7 @@
 //! Metadata and manifests are written by the iceberg crate, through lakemark's own storage: on a disk they are durable before
 //! the catalog names them; what is not finished waits in `unfinished` below the table, where no reader of it looks.
 
+mod appended;
 mod catalog;
 mod facts;
 mod history;

@@ -42,7 +42,7 @@ pub(crate) fn can_partition(of: &DataType) -> bool {
     )
 }
 
-fn type_of(of: &DataType) -> Option<Type> {
+pub(crate) fn type_of(of: &DataType) -> Option<Type> {
     Some(Type::Primitive(match of {
         DataType::Boolean => PrimitiveType::Boolean,
         DataType::Int32 => PrimitiveType::Int,
@@ -121,7 +121,7 @@ fn type_read(of: &Type) -> Option<DataType> {
 }
 
 /// Iceberg's columns of stored ones; `None` when one is of no type of Iceberg's.
-fn columns_of(fields: &Fields) -> Option<Vec<NestedFieldRef>> {
+pub(crate) fn columns_of(fields: &Fields) -> Option<Vec<NestedFieldRef>> {
     let column = |field: &FieldRef| {
         Some(Arc::new(NestedField::optional(id_of(field), field.name(), type_of(field.data_type())?)))
     };
@@ -206,6 +206,33 @@ fn field_with_ids(field: &FieldRef, column: &NestedField) -> FieldRef {
     with_id(field, of, column.id)
 }
 
+/// Stored columns, of which those that have no id get one, as a table numbers columns that it gets: after `last`, each before
+/// what is within it.
+pub(crate) fn with_new_ids(rows: &ArrowSchema, mut last: i32) -> ArrowSchema {
+    let numbered =
+        |field: &FieldRef| if id_of(field) == 0 { number_added(field, &mut last) } else { Arc::clone(field) };
+    ArrowSchema::new(rows.fields().iter().map(numbered).collect::<Fields>())
+}
+
+/// `field` with ids after `last`, as the crate gives them to columns that are added (0.10.1, `assign_fresh_ids`).
+pub(crate) fn number_added(field: &FieldRef, last: &mut i32) -> FieldRef {
+    *last += 1;
+    let id = *last;
+    let of = match field.data_type() {
+        DataType::List(element) => DataType::List(number_added(element, last)),
+        DataType::Struct(fields) => DataType::Struct(fields.iter().map(|field| number_added(field, last)).collect()),
+        DataType::Map(entries, sorted) => match entries.data_type() {
+            DataType::Struct(pair) => {
+                let pair = DataType::Struct(pair.iter().map(|field| number_added(field, last)).collect());
+                DataType::Map(Arc::new(entries.as_ref().clone().with_data_type(pair)), *sorted)
+            }
+            other => other.clone(),
+        },
+        other => other.clone(),
+    };
+    with_id(field, of, id)
+}
+
 /// A schema without what columns are known by.
 pub(crate) fn without_ids(schema: &ArrowSchema) -> ArrowSchema {
     fn bare(fields: &Fields) -> Fields {
@@ -236,93 +263,4 @@ pub(crate) fn identity_spec(schema: &Schema, columns: &[String]) -> Result<Unbou
             spec.add_partition_field(id, column.clone(), Transform::Identity).map_err(|e| impossible().caused_by(e))?;
     }
     Ok(spec.build())
-}
-
-/// Checks that files of the columns `rows` can be appended to a table of `table`. `partition_by` are columns that need not be
-/// in the files.
-///
-/// # Errors
-/// [`Refused`](lakemark::ErrorKind::Refused), naming the column.
-pub(crate) fn check_appendable(rows: &ArrowSchema, table: &Schema, partition_by: &[String]) -> Result<()> {
-    let refuse = |what: String| {
-        Error::refused(what).safe("nothing was written to the table").way("change the query so that it fits the table")
-    };
-    let known = table.as_struct().fields();
-    for field in rows.fields() {
-        let name = field.name();
-        let Some(column) = known.iter().find(|column| column.name == *name) else {
-            let names: Vec<_> = known.iter().map(|column| format!("`{}`", column.name)).collect();
-            return Err(refuse(format!("the table has no column `{name}`; it has {}", names.join(", ")))
-                .way("or add the column to the table first (ALTER TABLE ... ADD COLUMN)"));
-        };
-        let ours = type_of(field.data_type()).filter(|ours| is_same(ours, &column.field_type, false));
-        let Some(ours) = ours else {
-            return Err(refuse(format!(
-                "column `{name}` is {} in the query and {} in the table",
-                type_of(field.data_type()).map_or_else(|| field.data_type().to_string(), |of| shown(&of)),
-                shown(&column.field_type)
-            ))
-            .way(format!("cast it in the query, for example CAST({name} AS ...)")));
-        };
-        if id_of(field) != column.id || !is_same(&ours, &column.field_type, true) {
-            return Err(refuse(format!(
-                "column `{name}` has another id in the table ({}) than in the files ({}): the column, or the table, was \
-                 made anew",
-                column.id,
-                id_of(field)
-            ))
-            .way("run again: new files are written by the ids that the table has now"));
-        }
-        if column.required || has_required(&column.field_type) {
-            let within = if column.required { "" } else { " has something within that" };
-            return Err(refuse(format!(
-                "column `{name}` of the table{within} is required, which is not checked in this version"
-            ))
-            .way("make it optional in the table (ALTER TABLE ... ALTER COLUMN ... DROP NOT NULL)"));
-        }
-    }
-    let lacking = known.iter().find(|column| {
-        column.required && rows.field_with_name(&column.name).is_err() && !partition_by.contains(&column.name)
-    });
-    match lacking {
-        None => Ok(()),
-        Some(column) => {
-            Err(refuse(format!("the query lacks column `{}`, which is required in the table", column.name)))
-        }
-    }
-}
-
-fn shown(of: &Type) -> String {
-    match of {
-        Type::Primitive(of) => of.to_string(),
-        other => serde_json::to_string(other).unwrap_or_else(|_| other.to_string()),
-    }
-}
-
-/// Whether something within a type must not be null; keys of maps never are.
-fn has_required(of: &Type) -> bool {
-    let field = |field: &NestedFieldRef| field.required || has_required(&field.field_type);
-    match of {
-        Type::Primitive(_) => false,
-        Type::List(list) => field(&list.element_field),
-        Type::Map(map) => has_required(&map.key_field.field_type) || field(&map.value_field),
-        Type::Struct(of) => of.fields().iter().any(field),
-    }
-}
-
-/// Whether two types hold the same values and, if asked, by the same ids; what is required within them is not compared.
-fn is_same(a: &Type, b: &Type, by_id: bool) -> bool {
-    let field = |a: &NestedFieldRef, b: &NestedFieldRef| {
-        (!by_id || a.id == b.id) && a.name == b.name && is_same(&a.field_type, &b.field_type, by_id)
-    };
-    match (a, b) {
-        (Type::Primitive(a), Type::Primitive(b)) => a == b,
-        (Type::List(a), Type::List(b)) => field(&a.element_field, &b.element_field),
-        (Type::Map(a), Type::Map(b)) => field(&a.key_field, &b.key_field) && field(&a.value_field, &b.value_field),
-        (Type::Struct(a), Type::Struct(b)) => {
-            let (a, b) = (a.fields(), b.fields());
-            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| field(a, b))
-        }
-        _ => false,
-    }
 }

@@ -6,18 +6,19 @@ use std::sync::Arc;
 
 use arrow_schema::Schema as ArrowSchema;
 use async_trait::async_trait;
-use iceberg::spec::{DataFile, FormatVersion, ManifestContentType, ManifestFile, PartitionSpec, Schema, Transform};
+use iceberg::spec::{DataFile, FormatVersion, ManifestContentType, ManifestFile, NestedFieldRef, Transform};
 use iceberg::table::Table as Loaded;
-use iceberg::transaction::{ApplyTransactionAction, Transaction};
+use iceberg::transaction::{AddColumn, ApplyTransactionAction, Transaction};
 use iceberg::{Catalog, MetadataLocation, TableCreation, TableIdent};
 use lakemark::disk::Disk;
 use lakemark::{
-    Attempted, Bucket, Error, ErrorKind, FilesAt, History, KnownFile, Noted, OutputFile, Result, Root, StorageOptions,
-    StoreId, Table, TableCommit, TableState, VOID,
+    Attempted, Bucket, Error, ErrorKind, FilesAt, History, KnownFile, Noted, OutputFile, Result, Root, SchemaMode,
+    StorageOptions, StoreId, Table, TableCommit, TableState, VOID,
 };
 use parquet::file::metadata::ParquetMetaData;
 
 use crate::KIND;
+use crate::appended::{Appended, Shape};
 use crate::catalog::{CatalogOptions, Pinned, Registry};
 use crate::facts::Facts;
 use crate::history::{self, COMMIT, DIGEST, PROPERTY, STORE};
@@ -30,6 +31,7 @@ pub struct IcebergTable {
     pub(crate) place: Place,
     pub(crate) registry: Registry,
     partition_by: Vec<String>,
+    schema_mode: SchemaMode,
     /// The rows to write, in types that Iceberg has, by the ids that the table has for them or will get.
     rows: Option<Arc<ArrowSchema>>,
     noted: Arc<Noted<Facts>>,
@@ -79,7 +81,15 @@ impl IcebergTable {
     }
 
     fn at(place: Place, registry: Registry) -> Self {
-        Self { place, registry, partition_by: Vec::new(), rows: None, noted: Arc::default() }
+        let schema_mode = SchemaMode::default();
+        Self { place, registry, partition_by: Vec::new(), schema_mode, rows: None, noted: Arc::default() }
+    }
+
+    /// The same table, with columns of the rows that it lacks added or refused.
+    #[must_use]
+    pub fn with_schema_mode(mut self, mode: SchemaMode) -> Self {
+        self.schema_mode = mode;
+        self
     }
 
     pub(crate) fn here(&self, error: Error) -> Error {
@@ -125,15 +135,25 @@ impl IcebergTable {
         })
     }
 
-    /// What is to be known of `files`, which are to be in a table of `schema` and `spec`.
-    async fn facts(&self, schema: &Schema, partition_by: &[String], files: &[OutputFile]) -> Result<Vec<Facts>> {
+    /// The columns that a table of `shape` gets with `files`, and what is to be known of these. What it gets is told by the
+    /// files alone, or also by the rows, if it is `to_fit` these too.
+    async fn appended(
+        &self,
+        shape: &Shape,
+        files: &[OutputFile],
+        to_fit: bool,
+    ) -> Result<(Vec<NestedFieldRef>, Vec<Facts>)> {
+        let mut appended = Appended::to(shape);
+        if let (Some(rows), true) = (&self.rows, to_fit) {
+            appended.take(rows, self.schema_mode, &self.place.root.to_string())?;
+        }
         let at = FilesAt { root: &self.place.root.join(DATA), objects: &*self.place.files };
         let known = self.noted.of(at, files, Facts::of_file).await?;
         for alike in known.chunk_by(KnownFile::is_alike) {
             let file = &alike[0];
-            schema::check_appendable(&file.columns, schema, partition_by).map_err(|e| e.at(&file.place))?;
+            appended.take(&file.columns, file.schema_mode.or(self.schema_mode), &file.place)?;
         }
-        Ok(known.into_iter().map(|file| file.facts).collect())
+        Ok((appended.columns()?, known.into_iter().map(|file| file.facts).collect()))
     }
 
     /// Checks that this version of lakemark may write to `base`.
@@ -184,14 +204,6 @@ impl IcebergTable {
         format!("{}/{DATA}/{path}", self.place.location)
     }
 
-    async fn entries(&self, base: &Loaded, commit: &TableCommit<'_>) -> Result<Vec<DataFile>> {
-        let metadata = base.metadata();
-        let (schema, spec) = (metadata.current_schema(), metadata.default_partition_spec());
-        let facts = self.facts(schema, &columns_of(spec, schema), commit.files).await?;
-        let entries = commit.files.iter().zip(facts);
-        entries.map(|(file, facts)| facts.entry(file, self.name_of(&file.path()), schema, spec)).collect()
-    }
-
     /// Makes the empty table.
     async fn create(&self, catalog: &dyn Catalog) -> Result<Created> {
         let schema = schema::new_schema(self.rows()?)?;
@@ -232,12 +244,6 @@ enum Created {
     Unknown(Error),
 }
 
-/// The columns whose values, as they are, `spec` partitions by.
-fn columns_of(spec: &PartitionSpec, schema: &Schema) -> Vec<String> {
-    let identities = spec.fields().iter().filter(|field| field.transform == Transform::Identity);
-    identities.filter_map(|field| schema.name_by_field_id(field.source_id)).map(str::to_owned).collect()
-}
-
 /// The manifests of data in the current snapshot.
 async fn manifests(base: &Loaded) -> iceberg::Result<Vec<ManifestFile>> {
     let Some(snapshot) = base.metadata().current_snapshot() else { return Ok(Vec::new()) };
@@ -269,6 +275,10 @@ impl Table for IcebergTable {
         Self { partition_by: columns.to_vec(), ..self.clone() }
     }
 
+    fn schema_mode(&self) -> SchemaMode {
+        self.schema_mode
+    }
+
     fn storable(&self, schema: &ArrowSchema) -> Result<ArrowSchema> {
         let storable = lakemark::storable(&IcebergTypes, schema)?;
         for column in &self.partition_by {
@@ -293,7 +303,14 @@ impl Table for IcebergTable {
     async fn of_rows(&self, schema: &ArrowSchema) -> Result<Self> {
         let rows = schema::without_ids(schema);
         let rows = match self.load().await? {
-            Some(base) => schema::with_ids(&rows, base.0.metadata().current_schema()),
+            Some(base) => {
+                let metadata = base.0.metadata();
+                let known = schema::with_ids(&rows, metadata.current_schema());
+                match self.schema_mode {
+                    SchemaMode::Fail => known,
+                    SchemaMode::Merge => schema::with_new_ids(&known, metadata.last_column_id()),
+                }
+            }
             None => schema::with_ids(&rows, &schema::new_schema(&rows)?),
         };
         Ok(Self { rows: Some(Arc::new(rows)), ..self.clone() })
@@ -305,33 +322,31 @@ impl Table for IcebergTable {
 
     fn check_fits(&self, base: &IcebergBase) -> Result<()> {
         self.check_writable(&base.0)?;
-        let (schema, spec) = (base.0.metadata().current_schema(), base.0.metadata().default_partition_spec());
-        let columns = columns_of(spec, schema);
-        if columns != self.partition_by && self.rows.is_some() {
+        let Some(rows) = &self.rows else { return Ok(()) };
+        let shape = Shape::of_table(base.0.metadata());
+        if shape.partition_by != self.partition_by {
             let named = |columns: &[String]| format!("({})", columns.join(", "));
-            let (theirs, ours) = (named(&columns), named(&self.partition_by));
+            let (theirs, ours) = (named(&shape.partition_by), named(&self.partition_by));
             return Err(self
                 .here(Error::refused(format!("the table is partitioned by {theirs}, and the job by {ours}")))
                 .safe("nothing was written to the table")
                 .way("set `partition_by` to the columns of the table, in their order")
                 .way("write to another table"));
         }
-        let Some(rows) = &self.rows else { return Ok(()) };
-        schema::check_appendable(rows, schema, &[]).map_err(|error| self.here(error))
+        let mut appended = Appended::to(&shape);
+        appended.take(rows, self.schema_mode, &self.place.root.to_string())?;
+        appended.columns().map(drop)
     }
 
     async fn check_files(&self, base: Option<&IcebergBase>, files: &[OutputFile]) -> Result<()> {
         if files.is_empty() {
             return Ok(());
         }
-        match base {
-            Some(base) => {
-                let metadata = base.0.metadata();
-                let (schema, spec) = (metadata.current_schema(), metadata.default_partition_spec());
-                self.facts(schema, &columns_of(spec, schema), files).await.map(drop)
-            }
-            None => self.facts(&schema::new_schema(self.rows()?)?, &self.partition_by, files).await.map(drop),
-        }
+        let shape = match base {
+            Some(base) => Shape::of_table(base.0.metadata()),
+            None => Shape::of_rows(self.rows()?, &self.partition_by)?,
+        };
+        self.appended(&shape, files, base.is_some()).await.map(drop)
     }
 
     fn wrote(&self, output: &OutputFile, metadata: &ParquetMetaData) {
@@ -399,7 +414,12 @@ impl Table for IcebergTable {
         if commit.digest != VOID {
             self.check_writable(&base)?;
         }
-        let entries = self.entries(&base, commit).await?;
+        let shape = Shape::of_table(base.metadata());
+        let (added, facts) = self.appended(&shape, commit.files, false).await?;
+        let spec = base.metadata().default_partition_spec();
+        let entries = commit.files.iter().zip(facts);
+        let entries = entries.map(|(file, facts)| facts.entry(file, self.name_of(&file.path()), &shape.schema, spec));
+        let entries = entries.collect::<Result<Vec<DataFile>>>()?;
         let unsent = |e| self.unavailable("the manifests of a commit cannot be written", e);
         let summary = [
             (STORE.to_owned(), commit.store.to_string()),
@@ -408,7 +428,13 @@ impl Table for IcebergTable {
             ("engine-name".to_owned(), "lakemark".to_owned()),
             ("engine-version".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
         ];
-        let transaction = Transaction::new(&base);
+        let mut transaction = Transaction::new(&base);
+        if !added.is_empty() {
+            // Before the snapshot, which is then one of the new schema. The crate asserts the schema that this was built on.
+            let columns = added.iter().map(|column| AddColumn::optional(&column.name, (*column.field_type).clone()));
+            let schema = columns.fold(transaction.update_schema(), |schema, column| schema.add_column(column));
+            transaction = schema.apply(transaction).map_err(unsent)?;
+        }
         // The names are new, and are looked for by the driver where that is in doubt: not in every manifest at every commit.
         let snapshot = transaction.fast_append().with_check_duplicate(false);
         let snapshot = snapshot.set_snapshot_properties(HashMap::from(summary)).add_data_files(entries);

@@ -17,6 +17,8 @@ mod partitions;
 mod readers;
 #[path = "iceberg/rest.rs"]
 mod rest;
+#[path = "iceberg/schema_mode.rs"]
+mod schema_mode;
 #[path = "iceberg/statistics.rs"]
 mod statistics;
 #[path = "iceberg/subject.rs"]

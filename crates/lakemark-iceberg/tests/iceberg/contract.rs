@@ -7,19 +7,20 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use futures::executor::block_on;
 use iceberg::memory::MemoryCatalogBuilder;
 use iceberg::{CatalogBuilder, TableIdent};
-use lakemark::{DataFiles, StorageOptions, TableContract, check_table_contract};
+use lakemark::{DataFiles, StorageOptions, TableContract, WriteRows, check_table_contract};
 use lakemark_iceberg::IcebergTable;
+use rstest::rstest;
 
 use crate::rest::Rest;
-use crate::subject::{Subject, one_column, options, write_three_rows};
+use crate::subject::{Subject, one_column, options, write_a_column_more, write_three_rows};
 
-async fn check(fresh: impl Fn(u32) -> (Subject, DataFiles) + 'static) {
+async fn check(merging: Option<WriteRows>, fresh: impl Fn(u32) -> (Subject, DataFiles) + 'static) {
     let count = AtomicU32::new(0);
     check_table_contract(&TableContract {
         fresh: Box::new(move || fresh(count.fetch_add(1, Ordering::Relaxed))),
         schema: one_column(),
         write: write_three_rows,
-        merging: None,
+        merging,
         // The property survives the snapshots.
         keeps_markers: true,
     })
@@ -43,11 +44,14 @@ pub fn on_disk(folder: &Path, n: u32) -> (Subject, DataFiles) {
     (subject, lakemark_iceberg::data_files(url, &none()).unwrap())
 }
 
+#[rstest]
+#[case::of_one_shape(None)]
+#[case::merging(Some(write_a_column_more as WriteRows))]
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_table_on_a_disk_in_a_database_keeps_the_contract() {
+async fn a_table_on_a_disk_in_a_database_keeps_the_contract(#[case] merging: Option<WriteRows>) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_owned();
-    check(move |n| on_disk(&path, n)).await;
+    check(merging, move |n| on_disk(&path, n)).await;
 }
 
 /// A table in a bucket, on a server of its own.
@@ -59,15 +63,23 @@ pub fn on_server(url: &str, location: &str) -> (Subject, DataFiles) {
     (subject, lakemark_iceberg::data_files(url, &none()).unwrap())
 }
 
+#[rstest]
+#[case::of_one_shape(None)]
+#[case::merging(Some(write_a_column_more as WriteRows))]
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_table_in_a_bucket_on_a_server_keeps_the_contract() {
-    check(|n| on_server(&format!("memory://rest/pre%20fix%2520é/{n}"), &format!("memory://rest/pre fix%20é/{n}")))
-        .await;
+async fn a_table_in_a_bucket_on_a_server_keeps_the_contract(#[case] merging: Option<WriteRows>) {
+    check(merging, |n| {
+        on_server(&format!("memory://rest/pre%20fix%2520é/{n}"), &format!("memory://rest/pre fix%20é/{n}"))
+    })
+    .await;
 }
 
+#[rstest]
+#[case::of_one_shape(None)]
+#[case::merging(Some(write_a_column_more as WriteRows))]
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_table_in_a_bucket_in_a_catalog_in_memory_keeps_the_contract() {
-    check(|n| {
+async fn a_table_in_a_bucket_in_a_catalog_in_memory_keeps_the_contract(#[case] merging: Option<WriteRows>) {
+    check(merging, |n| {
         let url = format!("memory://catalog/{n}");
         let storage = lakemark_iceberg::storage(&url, &none()).unwrap();
         let catalog = MemoryCatalogBuilder::default().with_storage_factory(storage);

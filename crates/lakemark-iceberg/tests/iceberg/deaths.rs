@@ -5,13 +5,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use lakemark::{CommitDriver, DataFiles, Deaths, DirectorySink, PowerLosses, Root, Table};
+use lakemark::{CommitDriver, DataFiles, Deaths, DirectorySink, PowerLosses, Root, Table, WriteRows};
 use lakemark_iceberg::{IcebergTable, KIND};
 
-use crate::subject::{one_column, options, write_three_rows};
+use crate::subject::{one_column, options, write_a_column_more, write_three_rows};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_table_is_exact_after_a_death_at_any_request() {
+    let schema = schema_after_deaths(None).await;
+    assert_ne!(schema_after_deaths(Some(write_a_column_more)).await, schema, "it got the column");
+}
+
+async fn schema_after_deaths(merging: Option<WriteRows>) -> String {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_owned();
     let deaths = Deaths {
@@ -24,9 +29,9 @@ async fn the_table_is_exact_after_a_death_at_any_request() {
                 .boxed()
         }),
         write: write_three_rows,
-        merging: None,
+        merging,
     };
-    deaths.check().await;
+    deaths.check().await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -5,8 +5,8 @@ use std::io::Write;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use arrow_array::{Int64Array, RecordBatch};
-use arrow_schema::{DataType, Field, Schema};
+use arrow_array::{ArrayRef, Int64Array, RecordBatch};
+use arrow_schema::{DataType, Field, Fields, Schema};
 use async_trait::async_trait;
 use iceberg::spec::{
     DataContentType, DataFile, DataFileBuilder, DataFileFormat, ManifestListWriter, ManifestWriterBuilder, NestedField,
@@ -18,7 +18,7 @@ use iceberg::transaction::{ApplyTransactionAction, Transaction};
 use iceberg::{Catalog, CatalogBuilder, MetadataLocation, TableCreation, TableIdent};
 use iceberg_catalog_rest::RestCatalogBuilder;
 use iceberg_catalog_sql::SqlCatalogBuilder;
-use lakemark::{AttemptNonce, TableSubject};
+use lakemark::{AttemptNonce, SchemaMode, TableSubject};
 use lakemark_iceberg::{CatalogOptions, IcebergTable};
 use parquet::arrow::{ArrowWriter, PARQUET_FIELD_ID_META_KEY};
 
@@ -32,10 +32,24 @@ pub fn one_column() -> Arc<Schema> {
 
 /// Writes a Parquet file of three of them.
 pub fn write_three_rows(file: &mut dyn Write) {
-    let batch = RecordBatch::try_new(one_column(), vec![Arc::new(Int64Array::from(vec![1, 2, 3]))]).unwrap();
+    write(file, one_column().fields(), SchemaMode::Fail);
+}
+
+/// Writes one with a column more, which its table may get, and then knows as 2.
+pub fn write_a_column_more(file: &mut dyn Write) {
+    let id = HashMap::from([(PARQUET_FIELD_ID_META_KEY.to_owned(), "2".to_owned())]);
+    let more = Arc::new(Field::new("more", DataType::Int64, true).with_metadata(id));
+    write(file, &one_column().fields().iter().cloned().chain([more]).collect(), SchemaMode::Merge);
+}
+
+fn write(file: &mut dyn Write, columns: &Fields, mode: SchemaMode) {
+    let three = || Arc::new(Int64Array::from(vec![1, 2, 3])) as ArrayRef;
+    let schema = Arc::new(Schema::new(columns.clone()));
+    let batch = RecordBatch::try_new(Arc::clone(&schema), columns.iter().map(|_| three()).collect()).unwrap();
     let mut bytes = Vec::new();
-    let mut writer = ArrowWriter::try_new(&mut bytes, one_column(), None).unwrap();
+    let mut writer = ArrowWriter::try_new(&mut bytes, schema, None).unwrap();
     writer.write(&batch).unwrap();
+    mode.to_footer().into_iter().for_each(|said| writer.append_key_value_metadata(said));
     writer.close().unwrap();
     file.write_all(&bytes).unwrap();
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow_schema::Schema;
-use lakemark::{OutputSink, StorageOptions, TableWriter};
+use lakemark::{CommitDriver, OutputSink, SchemaMode, StorageOptions, TableWriter};
 use lakemark_iceberg::IcebergTable;
 
 use crate::subject::{Subject, options};
@@ -34,6 +34,14 @@ impl Site {
     pub fn sink(&self) -> Arc<dyn OutputSink> {
         let (url, catalog) = (self.at.to_str().unwrap(), options("sql", &self.uri()));
         lakemark_iceberg::connect(url, &StorageOptions::default(), catalog).unwrap()
+    }
+
+    /// The table as a destination that adds columns.
+    pub fn merging(&self) -> Arc<dyn OutputSink> {
+        let (url, none) = (self.at.to_str().unwrap(), StorageOptions::default());
+        let table = IcebergTable::connect(url, &none, options("sql", &self.uri())).unwrap();
+        let files = lakemark_iceberg::data_files(url, &none).unwrap();
+        Arc::new(CommitDriver::new(table.with_schema_mode(SchemaMode::Merge), files))
     }
 
     /// A writer of rows of `schema`.
