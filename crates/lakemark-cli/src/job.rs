@@ -6,14 +6,14 @@ use datafusion::dataframe::DataFrame;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use lakemark::{
-    BucketSink, DirectorySink, Error, ErrorKind, Lake, Lease, Listing, ObjectCheckpointStore, OutputFormat,
-    OutputOptions, OutputSink, Result, Root, SourcePolicy, SourceTable, TaskSizing, Wait,
+    BucketSink, CommitDriver, DataFiles, DirectorySink, Error, ErrorKind, Lake, Lease, Listing, ObjectCheckpointStore,
+    OutputFormat, OutputOptions, OutputSink, Result, Root, SourcePolicy, SourceTable, TaskSizing, Wait,
 };
 use lakemark_datafusion::{
     Checkpoints, CsvFileOptions, LakemarkExt, Options, Output, SourceFormat, SourceSpec, from_datafusion, read_lookup,
 };
-use lakemark_delta::DeltaSource;
-use lakemark_iceberg::IcebergSource;
+use lakemark_delta::{DeltaSource, DeltaTable};
+use lakemark_iceberg::{IcebergSource, IcebergTable};
 use parquet::basic::{BrotliLevel, Compression as Codec, GzipLevel, ZstdLevel};
 
 use crate::args::RunArgs;
@@ -198,11 +198,19 @@ pub(crate) fn output(config: &JobConfig) -> Result<Option<Output>> {
 /// The destination of `kind` at `url`, on a disk or on an object store, reached as `config` says.
 pub(crate) fn sink(kind: &str, url: &str, config: &SinkConfig) -> Result<Arc<dyn OutputSink>> {
     let options = &config.storage_options;
+    let schema_mode = match config.schema_mode {
+        config::SchemaMode::Fail => lakemark::SchemaMode::Fail,
+        config::SchemaMode::Merge => lakemark::SchemaMode::Merge,
+    };
     match kind {
-        lakemark_delta::KIND => return lakemark_delta::connect(url, options),
+        lakemark_delta::KIND => {
+            let table = DeltaTable::connect(url, options)?.with_schema_mode(schema_mode);
+            return Ok(Arc::new(CommitDriver::new(table, DataFiles::connect(kind, url, options)?)));
+        }
         lakemark_iceberg::KIND => {
             let catalog = config.catalog.parse("sink").map_err(|error| error.at(url))?;
-            return lakemark_iceberg::connect(url, options, catalog);
+            let table = IcebergTable::connect(url, options, catalog)?.with_schema_mode(schema_mode);
+            return Ok(Arc::new(CommitDriver::new(table, lakemark_iceberg::data_files(url, options)?)));
         }
         _ => {}
     }

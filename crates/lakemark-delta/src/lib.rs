@@ -44,6 +44,7 @@ pub use table::DeltaTable;
 pub const KIND: &str = "delta";
 
 /// The table at `url` as a destination, reached with `options`. Nothing is asked of it yet.
+/// Rows with columns that it lacks are refused; [`DeltaTable::with_schema_mode`] adds them.
 ///
 /// # Errors
 /// As [`DeltaTable::connect`].

@@ -47,6 +47,7 @@ pub use table::{IcebergBase, IcebergTable};
 pub const KIND: &str = "iceberg";
 
 /// The table at `url` as a destination, reached with `options` and registered in `catalog`. Nothing is asked of it yet.
+/// Rows with columns that it lacks are refused; [`IcebergTable::with_schema_mode`] adds them.
 ///
 /// # Errors
 /// As [`IcebergTable::connect`].

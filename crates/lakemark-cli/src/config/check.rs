@@ -6,7 +6,7 @@ use lakemark::{Error, ErrorKind, Result, Root};
 
 use super::settings::{CatalogConfig, CsvConfig, JobConfig, Settings, SourceConfig};
 use super::tree::join;
-use super::values::{Format, OnChange, OnDelete, Role, SinkKind};
+use super::values::{Format, OnChange, OnDelete, Role, SchemaMode, SinkKind};
 
 /// Longer names do not fit the names of objects on every store.
 const LONGEST_NAME: usize = 128;
@@ -111,6 +111,9 @@ impl JobConfig {
             let keys =
                 self.sink.changed().into_iter().filter(|key| matches!(*key, "compression" | "max_row_group_size"));
             idle.extend(keys.map(|key| (join("sink", key), "only Parquet has it")));
+        }
+        if !self.sink.kind.is_table() && self.sink.kind != SinkKind::None && self.sink.schema_mode != SchemaMode::Fail {
+            idle.push((join("sink", "schema_mode"), "only tables have columns of their own"));
         }
         if self.sink.kind != SinkKind::Iceberg && self.sink.catalog != CatalogConfig::default() {
             idle.push((join("sink", "catalog"), "only Iceberg tables are in a catalog"));

@@ -19,7 +19,9 @@ mod tests;
 use lakemark::{Error, ErrorKind, Result};
 
 pub(crate) use settings::{JobConfig, SinkConfig, SourceConfig};
-pub(crate) use values::{Compression, CsvTypes, Format, MaxReplaced, OnChange, OnDelete, OnMoved, Role, SinkKind};
+pub(crate) use values::{
+    Compression, CsvTypes, Format, MaxReplaced, OnChange, OnDelete, OnMoved, Role, SchemaMode, SinkKind,
+};
 
 use crate::args::{JobArgs, JobFlags};
 use tree::Item;

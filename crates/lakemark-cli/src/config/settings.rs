@@ -11,7 +11,7 @@ use super::section::Section;
 use super::tree::{Item, Value, element, join};
 use super::values::{
     Bytes, Compression, CsvTypes, Format, Letter, MaxReplaced, Mode, OnChange, OnDelete, OnDuplicate, OnError, OnMoved,
-    Role, Setting, SinkKind, reject,
+    Role, SchemaMode, Setting, SinkKind, reject,
 };
 
 /// A table of settings.
@@ -119,6 +119,8 @@ settings! {
         /// Absent only with kind none.
         url: Option<String> = None,
         partition_by: Vec<String> = Vec::new(),
+        /// Of a table.
+        schema_mode: SchemaMode = SchemaMode::Fail,
         compression: Compression = Compression::Zstd(3),
         /// In rows.
         max_row_group_size: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1_048_575),

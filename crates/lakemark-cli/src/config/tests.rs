@@ -37,6 +37,7 @@ fingerprint = ""
 kind = "parquet"
 url  = "s3://lake/docs_upper/"
 partition_by = []
+schema_mode = "fail"
 compression = "zstd(3)"
 max_row_group_size = 1048576
 target_file_size = ""
@@ -461,6 +462,23 @@ fn only_parquet_has_row_groups() {
             assert!(told.contains("only Parquet has it"), "{told}");
         }
     }
+}
+
+#[test]
+fn only_tables_get_columns() {
+    let with = |kind: &str| {
+        let kind = format!("sink.kind={kind}");
+        let set = ["--set", &kind, "--set", "sink.schema_mode=merge"];
+        job(SMALLEST, &set).and_then(|job| job.check().map(|()| job))
+    };
+    assert_eq!(with("delta").unwrap().sink.schema_mode, SchemaMode::Merge);
+    for kind in ["parquet", "csv", "json"] {
+        let told = message(with(kind));
+        assert!(told.contains("`sink.schema_mode`") && told.contains("only tables have columns"), "{told}");
+    }
+    assert!(message(with("none")).contains("the sink is none"));
+    let told = message(job(SMALLEST, &["--set", "sink.schema_mode=overwrite"]));
+    assert!(told.contains("one of fail, merge"), "{told}");
 }
 
 #[test]

@@ -338,6 +338,12 @@ choices! {
         Lookup = "lookup",
     }
 
+    /// What becomes of a column of the query that the table lacks.
+    SchemaMode {
+        Fail = "fail",
+        Merge = "merge",
+    }
+
     /// Where output goes.
     SinkKind {
         Parquet = "parquet",

@@ -11,7 +11,7 @@ use super::process::{Ended, Running};
 use super::scene::Scene;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Kind {
+pub(super) enum Kind {
     Delta,
     Iceberg,
 }
@@ -34,7 +34,7 @@ fn catalog(scene: &Scene) -> String {
     format!("{{ type = \"sql\", uri = \"sqlite:{}\", table = \"lake.docs\" }}", database.display())
 }
 
-fn scene(kind: Kind) -> Scene {
+pub(super) fn scene(kind: Kind) -> Scene {
     into_table(Scene::small(), kind)
 }
 
@@ -51,17 +51,17 @@ with table.manage_snapshots() as manage:
     manage.rollback_to_snapshot(first.snapshot_id)
 ";
 
-fn steps() -> impl Iterator<Item = &'static str> {
+pub(super) fn steps() -> impl Iterator<Item = &'static str> {
     // Renames are of directories.
     STEPS.iter().copied().filter(|step| !step.starts_with("rename.") && !step.ends_with("_binding"))
 }
 
-fn ended(scene: &Scene, verb: &str, args: &[&str]) -> Ended {
+pub(super) fn ended(scene: &Scene, verb: &str, args: &[&str]) -> Ended {
     Running::start(&mut scene.command(verb, args)).wait()
 }
 
 /// How many versions the table has, by its log or its catalog.
-fn versions(scene: &Scene) -> usize {
+pub(super) fn versions(scene: &Scene) -> usize {
     if let Some(table) = super::readers::iceberg(&scene.out()) {
         return table.snapshots;
     }
