@@ -21,10 +21,11 @@ pub struct TableFile {
 }
 
 impl TableFile {
-    /// Whether the two are one file. Their sizes are not compared: not every log tells that of a file that left, and a path
-    /// is never used twice.
+    /// Whether the two are one file. Their sizes are compared where both are known: not every log tells that of a file that
+    /// left.
     pub fn is_same(&self, other: &FileVersion) -> bool {
-        self.file.path == other.path && self.file.etag.is_some() && self.file.etag == other.etag
+        let same_size = self.file.size == other.size || self.file.size == 0 || other.size == 0;
+        self.file.path == other.path && self.file.etag.is_some() && self.file.etag == other.etag && same_size
     }
 }
 
@@ -37,6 +38,9 @@ pub struct TablePosition {
     pub version: u64,
     /// See [`TableSnapshot`](crate::TableSnapshot).
     pub at: String,
+    /// See [`TableSnapshot`](crate::TableSnapshot).
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub mark: String,
     /// A digest of the set of files with finished work that the table did not have at that version.
     pub absent: String,
 }

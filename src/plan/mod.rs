@@ -17,5 +17,5 @@ pub use source_plan::{PlannedFile, Reason, SourcePlan, SourceReport, plan_source
 pub(crate) use superseded::Leaving;
 pub use superseded::{Successor, Superseded};
 pub(crate) use table::blessable;
-pub use table::{PlannedTable, TableReached, plan_table, unlike_its_log};
+pub use table::{PlannedTable, TableReached, plan_table};
 pub use tasks::{FormedTasks, Task, TaskPart, TaskSizing, form_tasks};

@@ -53,12 +53,16 @@ pub struct TableSnapshot {
     pub version: u64,
     /// The same as the format names it; for people, and to find the version again.
     pub at: String,
+    /// What tells this version from another one of the same number; empty where no number is used twice.
+    pub mark: String,
     /// Its files, ascending by path.
     pub files: Vec<TableFile>,
     /// Its columns; `None`: as in its files.
     pub schema: Option<SchemaRef>,
     /// Those of its columns that are not in the files, but in [`TableFile::values`].
     pub partition_by: Vec<String>,
+    /// Whether each file has each column: one that lacks one has it under another name.
+    pub has_all_columns: bool,
 }
 
 impl TableSnapshot {

@@ -7,6 +7,8 @@
     append FIRST LAST           more rows
     compact                     the files of each partition are written anew as one, with the same rows
     delete FIRST LAST           rows are deleted, by writing their files anew
+    names NAME...               an Iceberg table with `id` and columns of these names, and one row
+    clean                       the state of a Delta table is in a checkpoint, and its entries are gone
     vacuum                      files that have left the table are deleted from the storage
     check OUT FIRST-LAST...     the Parquet files in OUT hold exactly the rows of these ranges, each range once
 
@@ -81,6 +83,14 @@ class Delta:
     def delete(self, first, last):
         print(self.open().delete(f"id >= {first} and id < {last}"))
 
+    def clean(self):
+        table = self.open()
+        table.create_checkpoint()
+        log = os.path.join(self.path, "_delta_log")
+        for name in os.listdir(log):
+            if name.endswith(".json") and int(name[:20]) < table.version():
+                os.remove(os.path.join(log, name))
+
     def vacuum(self):
         print(self.open().vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False))
 
@@ -112,6 +122,11 @@ class Iceberg:
                 "lake.docs", table.schema(), location=f"file://{self.path}", partition_spec=PartitionSpec(*fields)
             )
         self.append(first, last)
+
+    def names(self, *names):
+        one = pa.table({"id": [1]} | {name: [f"of {name}"] for name in names})
+        self.catalog.create_namespace_if_not_exists("lake")
+        self.catalog.create_table("lake.docs", one.schema, location=f"file://{self.path}").append(one)
 
     def append(self, first, last):
         self.open().append(rows(first, last))

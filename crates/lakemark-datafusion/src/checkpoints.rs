@@ -12,9 +12,9 @@ use datafusion::datasource::physical_plan::FileScanConfig;
 use datafusion::execution::SessionState;
 use lakemark::steps::reach;
 use lakemark::{
-    AtomRegistry, Error, ErrorKind, FooterRead, InputId, Lake, Lease, Listing, Live, ObjectCheckpointStore, OnChange,
-    Reason, Result, SourcePlan, SourcePolicy, SourceSettings, SourceTable, StorageOptions, TaskSizing, Unusable, View,
-    Wait, plan_source, plan_table,
+    AtomRegistry, Error, ErrorKind, FileRead, FooterRead, InputId, Lake, Lease, Listing, Live, ObjectCheckpointStore,
+    OnChange, Reason, Result, SourcePlan, SourcePolicy, SourceSettings, SourceTable, StorageOptions, TaskSizing,
+    Unusable, View, Wait, plan_source, plan_table,
 };
 
 use crate::formats::SourceFormat;
@@ -143,6 +143,10 @@ pub(crate) struct Seconds {
     pub(crate) plan: f64,
 }
 
+/// Why a file of a table cannot be read.
+const UNLIKE: &str = "it is not what the table's log says: its size is another";
+const GONE: &str = "the table has it, and it is not in the storage";
+
 /// A tracked source of one run.
 #[derive(Debug)]
 pub(crate) struct Source {
@@ -216,10 +220,19 @@ impl Source {
         }
     }
 
+    /// What was read of a file: of a table, one that is gone or of another size is not what the table says that it has.
+    pub(crate) fn as_its_table_has_it<T>(&self, read: FileRead<T>) -> FileRead<T> {
+        match read {
+            FileRead::Changed if self.table.is_some() => FileRead::Unusable(UNLIKE.to_owned()),
+            FileRead::Vanished if self.table.is_some() => FileRead::Unusable(GONE.to_owned()),
+            read => read,
+        }
+    }
+
     /// What of it is left to do by `live`, from the listing or the snapshot that was taken.
     pub(crate) async fn plan_against(&self, live: &Live) -> Result<SourcePlan> {
         match &self.table {
-            Some(table) => plan_table(&self.name, &*table.table, &table.snapshot, live, self.policy).await,
+            Some(open) => plan_table(&self.name, &*open.table, &open.snapshot(), live, self.policy).await,
             None => plan_source(&self.name, &self.lake, &self.listing, live, self.policy).await,
         }
     }
@@ -401,6 +414,15 @@ impl Checkpoints {
         let table = OpenTable::new(table, snapshot);
         let (files, partitions) = table.columns(&lake, &listing).await?.unzip();
         let schema = spec.schema.clone().or(recorded).or(files);
+        let partitions = partitions.unwrap_or_default();
+        let twice = |field: &&FieldRef| schema.as_ref().is_some_and(|s| s.field_with_name(field.name()).is_ok());
+        if let Some(field) = partitions.iter().find(twice) {
+            let what = format!("the table is partitioned by `{}` now, which was a column of its files", field.name());
+            return Err(Error::refused(what)
+                .at(lake.root())
+                .safe("nothing was read or written")
+                .way("take the columns as they are now: run with --refresh-schema"));
+        }
         let source = Source {
             name: spec.name.as_str().into(),
             lake,
@@ -409,7 +431,7 @@ impl Checkpoints {
             schema_changed: known.is_some_and(|(known, _)| schema.as_ref().is_some_and(|schema| **schema != *known)),
             schema,
             schema_is_new,
-            partitions: partitions.unwrap_or_default(),
+            partitions,
             format: table.table.kind().to_owned(),
             native: None,
             opened_as: SourceFormat::Parquet,
@@ -475,9 +497,13 @@ impl Checkpoints {
         source
     }
 
-    /// Plans every source again against `view`, from the listings that were taken.
+    /// Plans every source again against `view`, from the listings that were taken; of tables from a new snapshot, since the
+    /// view can be of a newer one than that which was taken.
     pub(crate) async fn replan(&self, view: View) -> Result<()> {
         for source in self.sources() {
+            if let Some(table) = &source.table {
+                table.look_again().await?;
+            }
             source.set_plan(source.plan_against(&view.live).await?);
         }
         self.set_view(view).await;

@@ -212,7 +212,7 @@ async fn prepare(
     for (part, footer) in task.parts.iter().zip(footers) {
         let file = &part.planned.file;
         let name = || (Arc::clone(&source.name), Arc::clone(&file.path));
-        let footer = match footer {
+        let footer = match source.as_its_table_has_it(footer) {
             FooterRead::Read(footer) => footer,
             FooterRead::Unusable(why) => {
                 read.unusable.push((name().0, name().1, why));
@@ -229,6 +229,10 @@ async fn prepare(
         };
         let usable_as = |schema| nulls(&footer, &schema, files).and_then(|()| fits(&schema, files));
         let columns = if source.table.is_some() { table_file_schema(&footer) } else { file_schema(&footer) };
+        let columns = columns.and_then(|schema| match &source.table {
+            Some(table) => table.lacks_no_column(&schema, files).map(|()| schema),
+            None => Ok(schema),
+        });
         match columns.and_then(usable_as) {
             Ok(columns) => extra += columns as u64,
             Err(why) => {

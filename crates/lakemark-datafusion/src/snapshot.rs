@@ -1,6 +1,6 @@
 //! A table of a table format as a source: its columns, and the values that are in its log only.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use datafusion::common::ScalarValue;
@@ -12,12 +12,24 @@ use crate::checkpoints::first_schema;
 #[derive(Debug)]
 pub(crate) struct OpenTable {
     pub(crate) table: Arc<dyn SourceTable>,
-    pub(crate) snapshot: TableSnapshot,
+    snapshot: Mutex<Arc<TableSnapshot>>,
 }
 
 impl OpenTable {
     pub(crate) fn new(table: Arc<dyn SourceTable>, snapshot: TableSnapshot) -> Self {
-        Self { table, snapshot }
+        Self { table, snapshot: Mutex::new(Arc::new(snapshot)) }
+    }
+
+    /// The snapshot that is read.
+    pub(crate) fn snapshot(&self) -> Arc<TableSnapshot> {
+        Arc::clone(&self.snapshot.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Takes a new snapshot: another driver may have worked on a newer one.
+    pub(crate) async fn look_again(&self) -> Result<()> {
+        let newer = Arc::new(self.table.snapshot().await?);
+        *self.snapshot.lock().unwrap_or_else(PoisonError::into_inner) = newer;
+        Ok(())
     }
 
     /// The columns in its files, and those that are in its log only; `None`: there is no file to tell them.
@@ -25,10 +37,11 @@ impl OpenTable {
     /// # Errors
     /// [`Unsupported`](ErrorKind::Unsupported) for a partition column whose values have no text.
     pub(crate) async fn columns(&self, lake: &Lake, listing: &Listing) -> Result<Option<(SchemaRef, Vec<FieldRef>)>> {
-        let Some(schema) = &self.snapshot.schema else {
+        let snapshot = self.snapshot();
+        let Some(schema) = &snapshot.schema else {
             return Ok(first_schema(lake, listing).await?.map(|schema| (schema, Vec::new())));
         };
-        let is_partition = |field: &FieldRef| self.snapshot.partition_by.iter().any(|name| name == field.name());
+        let is_partition = |field: &FieldRef| snapshot.partition_by.iter().any(|name| name == field.name());
         let (partitions, files): (Vec<FieldRef>, Vec<FieldRef>) =
             schema.fields().iter().cloned().partition(is_partition);
         if let Some(field) = partitions.iter().find(|field| !has_text(field.data_type())) {
@@ -43,10 +56,21 @@ impl OpenTable {
         Ok(Some((Arc::new(Schema::new(files)), partitions.collect())))
     }
 
+    /// Why a file of schema `file` cannot be read as `wanted`, where each file has each column: one that is not there has
+    /// another name, as some writers give those that are no plain words.
+    pub(crate) fn lacks_no_column(&self, file: &Schema, wanted: &Schema) -> Result<(), String> {
+        let lacks = |field: &&FieldRef| file.field_with_name(field.name()).is_err();
+        match wanted.fields().iter().find(lacks).filter(|_| self.snapshot().has_all_columns) {
+            None => Ok(()),
+            Some(field) => Err(format!("it has column `{}` under another name, and is read by names", field.name())),
+        }
+    }
+
     /// The places of `schema`'s columns in the order of the table; columns that it does not know come last.
     pub(crate) fn order(&self, schema: &Schema) -> Vec<usize> {
+        let snapshot = self.snapshot();
         let place = |i: &usize| {
-            let place = self.snapshot.schema.as_ref().and_then(|all| all.index_of(schema.field(*i).name()).ok());
+            let place = snapshot.schema.as_ref().and_then(|all| all.index_of(schema.field(*i).name()).ok());
             place.unwrap_or(usize::MAX)
         };
         let mut order: Vec<usize> = (0..schema.fields().len()).collect();
@@ -61,8 +85,9 @@ impl OpenTable {
         path: &str,
         columns: &[FieldRef],
     ) -> Option<Vec<ScalarValue>> {
+        let snapshot = self.snapshot();
         let left = || plan.table.as_ref()?.left_table.iter().find(|file| *file.file.path == *path);
-        let file = self.snapshot.find(path).or_else(left)?;
+        let file = snapshot.find(path).or_else(left)?;
         columns.iter().map(|column| value(file, column)).collect()
     }
 }

@@ -18,7 +18,7 @@ use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
 use datafusion::physical_plan::empty::EmptyExec;
 use datafusion::physical_plan::{ExecutionPlan, Partitioning};
-use lakemark::{PlannedFile, Unusable, form_tasks};
+use lakemark::{FileRead, PlannedFile, Unusable, form_tasks};
 
 use crate::checkpoints::{Checkpoints, Scanned, Source};
 use crate::errors::to_datafusion;
@@ -220,8 +220,17 @@ impl TableProvider for CheckpointedTable {
         let formed =
             form_tasks(&self.source.lake, &files, self.checkpoints.options().sizing).await.map_err(to_datafusion)?;
         scanned.unusable.extend(formed.unusable);
-        scanned.changed = formed.changed;
-        scanned.vanished = formed.vanished;
+        if self.source.table.is_some() {
+            let unusable = |path: Arc<str>, read: FileRead<()>| match self.source.as_its_table_has_it(read) {
+                FileRead::Unusable(why) => Some(Unusable { path: path.to_string(), why }),
+                _ => None,
+            };
+            scanned.unusable.extend(formed.changed.into_iter().filter_map(|path| unusable(path, FileRead::Changed)));
+            scanned.unusable.extend(formed.vanished.into_iter().filter_map(|path| unusable(path, FileRead::Vanished)));
+        } else {
+            scanned.changed = formed.changed;
+            scanned.vanished = formed.vanished;
+        }
         scanned.nothing_left = formed.tasks.is_empty();
         let known = |part: &lakemark::TaskPart| match (&part.coverage, &part.planned.group_rows) {
             (lakemark::Coverage::Whole, None) => 0,

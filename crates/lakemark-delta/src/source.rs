@@ -18,6 +18,7 @@ use lakemark::{
 };
 use percent_encoding::percent_decode_str;
 use serde_json::Value;
+use xxhash_rust::xxh3::Xxh3;
 
 use crate::KIND;
 use crate::history::each_line;
@@ -100,8 +101,8 @@ impl DeltaSource {
             self.unsupported(format!("the table has `{path}`, {what}: only files below the table are read here"))
         };
         let decoded = percent_decode_str(path).decode_utf8().map_err(|_| outside("which is no text"))?;
-        let is_url = path.split_once(':').is_some_and(|(scheme, _)| !scheme.contains('/'));
-        if is_url || decoded.starts_with('/') {
+        let is_url = path.split_once(":/").is_some_and(|(scheme, _)| !scheme.contains('/'));
+        if is_url || decoded.split('/').any(|part| matches!(part, "" | "." | "..")) {
             return Err(outside("which is elsewhere (a shallow clone?)"));
         }
         if vector.as_ref().is_some_and(|vector| vector.starts_with(&format!("{VECTOR}p"))) {
@@ -138,6 +139,17 @@ impl DeltaSource {
             files.push(self.file(paths.value(row), size, vector_of(vectors, row), of)?);
         }
         Ok(())
+    }
+
+    /// A digest of the entry of `version`; `None`: there is no such entry any more.
+    async fn mark(&self, version: u64) -> Result<Option<String>> {
+        let mut hash = Xxh3::new();
+        let is_there = each_line(&self.place, version, |line| {
+            hash.update(line);
+            Ok(())
+        })
+        .await?;
+        Ok(is_there.then(|| format!("{:032x}", hash.digest128())))
     }
 
     /// What the entry of `version` did to files; `None`: there is no such entry any more.
@@ -284,14 +296,22 @@ impl SourceTable for DeltaSource {
             version: base.version(),
             at: base.version().to_string(),
             files,
+            mark: self.mark(base.version()).await?.unwrap_or_default(),
             schema: Some(Arc::new(schema)),
             partition_by: metadata.partition_columns().to_vec(),
+            // One that was added later is not in the files of before.
+            has_all_columns: false,
         };
         *self.base.lock().unwrap_or_else(PoisonError::into_inner) = Some(base);
         Ok(snapshot)
     }
 
     async fn history(&self, since: &TablePosition, to: &TableSnapshot) -> Result<TableHistory> {
+        // A table that was put back by its storage goes on with the same numbers.
+        let now = if since.version == to.version { Some(to.mark.clone()) } else { self.mark(since.version).await? };
+        if now.is_some_and(|now| !since.mark.is_empty() && !now.is_empty() && now != since.mark) {
+            return Ok(TableHistory::Gap(format!("its version {} is another one than before", since.version)));
+        }
         let steps = (since.version + 1..=to.version).map(|version| async move {
             self.lake.counters().listed();
             Ok::<_, Error>((version, self.steps(version).await?))

@@ -295,6 +295,8 @@ impl SourceTable for IcebergSource {
             files,
             schema: Some(Arc::new(arrow)),
             partition_by: columns.names(),
+            mark: String::new(),
+            has_all_columns: true,
         })
     }
 

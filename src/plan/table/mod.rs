@@ -9,7 +9,7 @@ use super::policy::{OnChange, OnDelete, SourcePolicy};
 use super::source_plan::{PlannedFile, Reason, SourcePlan, SourceReport, check_replaced, rest};
 use crate::error::{Error, ErrorKind, Result, first_few};
 use crate::identity::{FileVersion, TableFile, TablePosition, TableStep};
-use crate::source::{FileRead, SourceTable, TableHistory, TableSnapshot, Unusable};
+use crate::source::{FileRead, SourceTable, TableHistory, TableSnapshot};
 use crate::store::{Live, LiveVersion};
 
 /// What a run over a table records beside its work: up to where others' commits are taken into account.
@@ -42,7 +42,6 @@ pub async fn plan_table(
 ) -> Result<SourcePlan> {
     check_policy(name, table, policy)?;
     let seen = Seen::look(name, table, snapshot, live).await?;
-    seen.check_changes(policy)?;
     let source: Arc<str> = name.into();
     let mut report = SourceReport {
         name: name.to_owned(),
@@ -93,11 +92,12 @@ pub async fn plan_table(
             Standing::Unknown => undecided.push(&**path),
         }
     }
-    if let Some((path, i)) = changed.first() {
-        return Err(seen.changed_error(seen.cause(*i), &format!("`{path}`, which it made, is not done")));
-    }
     if let (Some(what), false) = (&seen.gap, undecided.is_empty()) {
         return Err(seen.gap_error(what, &undecided));
+    }
+    seen.check_changes(policy)?;
+    if let Some((path, i)) = changed.first() {
+        return Err(seen.changed_error(seen.cause(*i), &format!("`{path}`, which it made, is not done")));
     }
     let planned: HashSet<Arc<str>> = files.iter().map(|file| Arc::clone(&file.file.path)).collect();
     let mut left_table = Vec::new();
@@ -238,12 +238,12 @@ impl<'a> Seen<'a> {
         let absent = Absent::look(name, snapshot, live, &steps);
         let mut gap = None;
         match known {
-            Some(known) if snapshot.version < known.version => {
+            Some(known) if known.absent != absent.text() && snapshot.version < known.version => {
                 gap = Some(format!("it was taken back from version {} to {}", known.at, snapshot.at));
             }
-            // Every known file that was there is there: what else is new, is new.
+            // Else every known file that was there is there: what else is new, is new.
             Some(known) if known.absent != absent.text() => match table.history(known, snapshot).await? {
-                TableHistory::Steps(more) => steps.extend(more),
+                TableHistory::Steps(more) => steps.extend(more.into_iter().flat_map(by_partition)),
                 TableHistory::Gap(what) => gap = Some(what),
             },
             _ => {}
@@ -375,8 +375,9 @@ impl<'a> Seen<'a> {
         let steps: Vec<TableStep> = self.new_steps().cloned().collect();
         let mut absent = self.absent.clone();
         absent.made_by(&steps, self.snapshot);
-        let TableSnapshot { id, version, at, .. } = self.snapshot;
-        let position = TablePosition { id: id.clone(), version: *version, at: at.clone(), absent: absent.text() };
+        let TableSnapshot { id, version, at, mark, .. } = self.snapshot;
+        let (id, at, mark) = (id.clone(), at.clone(), mark.clone());
+        let position = TablePosition { id, version: *version, at, mark, absent: absent.text() };
         let is_known = self.known == Some(&position) && steps.is_empty();
         (is_reached && !is_known).then_some(TableReached { position, steps })
     }
@@ -431,12 +432,19 @@ impl<'a> Seen<'a> {
         .at(self.table.lake().root())
         .safe("nothing was planned; a file is neither left out nor read twice without a word")
         .way("their rows are those that are done: lakemark bless JOB records the files as done")
+        .way("only those of some are: lakemark bless JOB, then lakemark forget JOB with the paths of the others, then run")
         .way("begin anew, with another store and another destination")
     }
 
     /// A file that has left the table and is to be read still.
     async fn still_there(&self, file: &TableFile) -> Result<TableFile> {
         let path = &file.file.path;
+        let has_its_rows = |now: &&TableFile| match self.standing(now) {
+            Standing::Waits(i) | Standing::Changed(i) => {
+                self.bases(i).iter().any(|of| key(self.file(*of)) == key(file))
+            }
+            _ => false,
+        };
         let gone = |what: &str| {
             Error::new(
                 ErrorKind::CannotDecide,
@@ -449,7 +457,13 @@ impl<'a> Seen<'a> {
             .at(self.table.lake().place(path))
             .safe("nothing was planned; no row is left out or read twice without a word")
             .way("restore the file from a copy, then run again")
-            .way("give its rows up: lakemark bless JOB records the files that they are in now as done")
+            .way(match self.snapshot.files.iter().find(has_its_rows) {
+                Some(now) => {
+                    let now = &now.file.path;
+                    format!("give its rows up: lakemark bless JOB --glob '{now}' records the file that they are in now as done")
+                }
+                None => "begin anew, with another store and another destination".to_owned(),
+            })
         };
         let Some(now) = self.table.lake().stat(path).await? else {
             return Err(gone("it was deleted (vacuumed)"));
@@ -461,6 +475,31 @@ impl<'a> Seen<'a> {
         file.file.size = now.size;
         Ok(file)
     }
+}
+
+/// Rows that stay the same stay in their partition: a step of several partitions is one for each.
+fn by_partition(step: TableStep) -> Vec<TableStep> {
+    let all = || step.removed.iter().chain(&step.added);
+    if !step.same_rows || step.brings_back || !all().all(|file| !file.values.is_empty()) {
+        return vec![step];
+    }
+    let TableStep { at, operation, same_rows, brings_back, removed, added } = step;
+    let mut parts: BTreeMap<_, (Vec<TableFile>, Vec<TableFile>)> = BTreeMap::new();
+    for file in removed {
+        parts.entry(file.values.clone()).or_default().0.push(file);
+    }
+    for file in added {
+        parts.entry(file.values.clone()).or_default().1.push(file);
+    }
+    let part = |(removed, added)| TableStep {
+        at: at.clone(),
+        operation: operation.clone(),
+        same_rows,
+        brings_back,
+        removed,
+        added,
+    };
+    parts.into_values().map(part).collect()
 }
 
 /// What of the past is not in a snapshot any more: by it one notices that something has left, without reading the log.
@@ -535,11 +574,6 @@ async fn verify(table: &dyn SourceTable, file: &TableFile, version: &LiveVersion
         FileRead::Changed => Err(is_other("has another size than the table's log says")),
         FileRead::Vanished => Err(is_other("is gone")),
     }
-}
-
-/// A file that is not as the log of its table says, for the report.
-pub fn unlike_its_log(path: &str) -> Unusable {
-    Unusable { path: path.to_owned(), why: "it is not what the table's log says: its size is another".to_owned() }
 }
 
 #[cfg(test)]

@@ -158,7 +158,8 @@ impl SourceTable for Fake {
         let state = self.state();
         let (version, files) = (state.version, state.now.iter().map(|name| file(name)).collect());
         let (schema, partition_by) = (None, Vec::new());
-        Ok(TableSnapshot { id: "t".into(), version, at: version.to_string(), files, schema, partition_by })
+        let (id, at, mark) = ("t".to_owned(), version.to_string(), String::new());
+        Ok(TableSnapshot { id, version, at, mark, files, schema, partition_by, has_all_columns: false })
     }
 
     async fn history(&self, since: &TablePosition, to: &TableSnapshot) -> Result<TableHistory> {

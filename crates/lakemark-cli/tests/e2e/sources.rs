@@ -224,6 +224,101 @@ fn a_table_is_a_lookup_too(#[values(Delta, Iceberg)] kind: Kind) {
     over.has(&["1-2", "5-6", "9-10"]);
 }
 
+/// Files that a filter on partitions leaves out are not asked for when others compact and vacuum.
+#[rstest]
+fn partitions_that_a_job_leaves_out_are_nothing_to_it(#[values(Delta, Iceberg)] kind: Kind) {
+    let mut over = Over::new(kind, &["create", "0", "24"]);
+    over.table(&["append", "24", "48"]);
+    over.scene.set("transform.sql", "\"SELECT * FROM docs WHERE part = 'x/y'\"");
+    over.run(&[]).done();
+    over.table(&["compact"]);
+    over.table(&["vacuum"]);
+    over.run(&[]).done();
+    over.run(&[]).nothing();
+    over.table(&["append", "48", "54"]);
+    let ran = over.run(&[]).done();
+    assert_eq!((ran.count("rows/in"), ran.files("excluded")), (1, 10), "{ran}");
+}
+
+#[rstest]
+fn a_file_that_the_table_has_and_the_storage_has_not_is_unusable(#[values(Delta, Iceberg)] kind: Kind) {
+    let over = Over::new(kind, &["plain", "0", "5"]);
+    over.table(&["append", "5", "10"]);
+    let parquet = |(path, _): &(PathBuf, u64)| path.extension() == Some("parquet".as_ref());
+    let (file, _) = super::output::files_below(&over.path()).into_iter().find(parquet).unwrap();
+    let kept = fs::read(&file).unwrap();
+    fs::remove_file(&file).unwrap();
+    let ran = over.run(&[]).expect(3, "partial");
+    assert!(ran.report["sources"][0]["unusable"][0]["why"].as_str().unwrap().contains("not in the storage"), "{ran}");
+    fs::write(&file, kept).unwrap();
+    over.run(&[]).done();
+    over.has(&["0-10"]);
+}
+
+/// pyiceberg writes `user-id` as `user_x2Did`, which is known by its field id only.
+#[test]
+fn a_column_under_another_name_is_never_taken_for_nulls() {
+    let over = Over::new(Iceberg, &["names", "user-id", "plain"]);
+    let ran = over.run(&[]).expect(3, "partial");
+    assert!(ran.report["sources"][0]["unusable"][0]["why"].as_str().unwrap().contains("`user-id`"), "{ran}");
+    let over = Over::new(Iceberg, &["names", "user_id", "plain"]);
+    over.run(&[]).done();
+}
+
+fn copy(from: &Path, to: &Path) {
+    assert!(Command::new("cp").arg("-r").args([from, to]).status().unwrap().success());
+}
+
+/// R89: numbers of versions are used again when a table is put back by its storage.
+#[test]
+fn a_table_that_was_put_back_by_its_storage_is_noticed_at_the_same_version_too() {
+    let over = Over::new(Delta, &["plain", "0", "5"]);
+    over.table(&["append", "5", "10"]);
+    let kept = over.scene.path("kept");
+    copy(&over.path(), &kept);
+    over.table(&["append", "10", "15"]);
+    over.run(&[]).done();
+    fs::remove_dir_all(over.path()).unwrap();
+    copy(&kept, &over.path());
+    over.table(&["compact"]);
+    over.run(&[]).error(6, "CannotDecide", &["version 2 is another one than before", "lakemark forget JOB"]);
+}
+
+#[test]
+fn a_log_is_cleaned_up_after_the_run_that_saw_through_a_compaction() {
+    let over = Over::new(Delta, &["plain", "0", "5"]);
+    over.table(&["append", "5", "10"]);
+    over.run(&["--set", "run.max_tasks=1"]).expect(3, "partial");
+    over.table(&["compact"]);
+    over.run(&[]).done();
+    over.table(&["append", "10", "12"]);
+    over.table(&["clean"]);
+    let ran = over.run(&[]).done();
+    assert_eq!(ran.count("rows/in"), 2, "{ran}");
+    over.has(&["0-12"]);
+}
+
+#[test]
+fn a_path_that_is_used_again_is_another_file() {
+    let over = Over::new(Delta, &["plain", "0", "5"]);
+    over.run(&[]).done();
+    let mut add = added(&over);
+    let remove = json!({ "path": add["path"], "deletionTimestamp": 1, "dataChange": true });
+    let file = over.path().join(add["path"].as_str().unwrap());
+    over.table(&["append", "5", "10"]);
+    let newest = fs::read_to_string(over.path().join("_delta_log/00000000000000000001.json")).unwrap();
+    let other = newest
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap())
+        .find_map(|line| line["add"]["path"].as_str().map(str::to_owned));
+    fs::copy(over.path().join(other.unwrap()), &file).unwrap();
+    let size = fs::metadata(&file).unwrap().len();
+    assert_ne!(add["size"].as_u64(), Some(size));
+    add["size"] = size.into();
+    entry(&over, 2, &[json!({ "remove": remove }), json!({ "add": add })]);
+    over.run(&[]).error(5, "Refused", &["version 2"]);
+}
+
 fn entry(over: &Over, version: u64, lines: &[Value]) {
     let lines: String = lines.iter().map(|line| format!("{line}\n")).collect();
     fs::write(over.path().join(format!("_delta_log/{version:020}.json")), lines).unwrap();

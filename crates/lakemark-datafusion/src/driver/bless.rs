@@ -6,7 +6,6 @@ use super::plan::check_places;
 use super::run::{begin, record_schemas};
 use crate::checkpoints::Checkpoints;
 use crate::seal::Output;
-use crate::snapshot::OpenTable;
 
 impl Checkpoints {
     /// What [`bless`](Self::bless) would record of the files that `chosen` takes, for every source. Their footers are
@@ -25,9 +24,7 @@ impl Checkpoints {
         for source in self.sources() {
             let name = &source.name;
             blessings.push(match &source.table {
-                Some(OpenTable { table, snapshot }) => {
-                    bless_table_plan(name, &**table, snapshot, &view.live, &chosen).await?
-                }
+                Some(open) => bless_table_plan(name, &*open.table, &open.snapshot(), &view.live, &chosen).await?,
                 None => bless_plan(name, &source.lake, &source.listing, &view.live, &chosen).await?,
             });
         }

@@ -9,7 +9,7 @@ use datafusion::execution::TaskContext;
 use datafusion::physical_plan::ExecutionPlan;
 use lakemark::{
     BeginOptions, Committed, Error, ErrorKind, Listing, Result, Run, Sink, SourcePlan, TaskRead, Unusable, View,
-    plan_source, unlike_its_log,
+    plan_source,
 };
 
 use super::hand_out::{Acks, Caller};
@@ -277,6 +277,7 @@ impl Driver<'_> {
             }
             planned = self.plan_changed(run, query, changed.files).await?;
         }
+        self.reach_tables(run).await?;
         self.report.seconds.run += began.elapsed().as_secs_f64();
         if let Some(publisher) = publisher {
             let (committed, error) = publisher.end().await;
@@ -286,6 +287,23 @@ impl Driver<'_> {
             }
         }
         result
+    }
+
+    /// Records what this run made of files that had left their tables: else the next run would look for who took them out.
+    async fn reach_tables(&self, run: &Run) -> Result<()> {
+        for source in self.checkpoints.sources() {
+            if source.plan().table.as_ref().is_none_or(|table| table.left_table.is_empty()) {
+                continue;
+            }
+            run.fold().await?;
+            let (_, live) = run.view().await;
+            // What it would refuse now, the next run refuses.
+            let planned = source.plan_against(&live).await.ok();
+            if let Some(reached) = planned.and_then(|plan| plan.table).and_then(|table| table.reached) {
+                run.reach_table(&source.name, reached).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Counts what was committed, and warns of what was not.
@@ -367,9 +385,7 @@ impl Driver<'_> {
         for source in self.checkpoints.sources() {
             let paths = changed.get(&source.name).map(Vec::as_slice).unwrap_or_default();
             if source.table.is_some() {
-                // They are never another version: what is there is not what the table means.
-                let unlike = paths.iter().map(|path| unlike_its_log(path)).collect();
-                self.leave_out(&TaskRead { unusable: named(&source.name, unlike), ..TaskRead::default() });
+                // They never change: what is not as the table says is unusable.
                 source.set_plan(SourcePlan { files: Vec::new(), ..SourcePlan::clone(&source.plan()) });
                 continue;
             }
