@@ -2,6 +2,8 @@
 
 mod bucket;
 mod contents;
+#[cfg(feature = "testing")]
+mod contract;
 mod directory;
 mod encoder;
 mod hive;
@@ -21,6 +23,8 @@ use crate::identity::StoreId;
 use crate::store::{Binding, Expected, OutputFile, TableState};
 
 pub use bucket::BucketSink;
+#[cfg(feature = "testing")]
+pub use contract::{NewSink, SinkContract, check as check_sink_contract};
 pub use directory::DirectorySink;
 pub use encoder::OutputFormat;
 pub use hive::{NULL_PARTITION, decode_partition_value, encode_partition_value, partition_folder};

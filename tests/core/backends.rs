@@ -7,8 +7,9 @@ use lakemark::faults::{Act, CommitsBy, Failure, FaultStore, Op, When};
 use lakemark::store::Patience;
 use lakemark::store::contract::check;
 use lakemark::{
-    BeginOptions, Bucket, BucketSink, CheckpointStore, Counts, ErrorKind, FileRead, Lake, ObjectCheckpointStore,
-    OutputFile, OutputSink, Root, Run, Select, Sink, StorageOptions, output_name,
+    BeginOptions, Bucket, BucketSink, CheckpointStore, Counts, ErrorKind, FileRead, Lake, NewSink,
+    ObjectCheckpointStore, OutputFile, OutputSink, Root, Run, Select, Sink, SinkContract, StorageOptions,
+    check_sink_contract, output_name,
 };
 use object_store::path::Path;
 use object_store::{ObjectStoreExt, PutMode, PutOptions};
@@ -85,6 +86,38 @@ async fn every_backend_keeps_the_contract(
         sealed
     );
     assert!(again.unknown_objects().await.unwrap().is_empty());
+}
+
+#[rstest]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_backend_keeps_the_contract_of_all_destinations(
+    #[values(Backend::Memory, Backend::S3, Backend::Azure, Backend::Gcs)] backend: Backend,
+) {
+    let fresh = move || {
+        let (url, options) = backend.fresh();
+        let url = format!("{url}/out");
+        let root = Root::parse(&url).unwrap();
+        let bucket = Bucket::connect(&root, &options).unwrap();
+        let below = bucket.below(&root).unwrap();
+        // Of a bucket in memory, another connection would be another one.
+        let open =
+            move || Arc::new(BucketSink::on("parquet", root.clone(), bucket.clone()).unwrap()) as Arc<dyn OutputSink>;
+        let seen = move || {
+            let below = Arc::clone(&below);
+            Box::pin(async move {
+                let listed: Vec<_> = below.list(None).try_collect().await.unwrap();
+                listed.iter().map(|object| object.location.filename().unwrap().to_owned()).collect()
+            }) as _
+        };
+        NewSink { open: Box::new(open), seen: Box::new(seen) }
+    };
+    let write = |file: &mut dyn std::io::Write| file.write_all(b"three rows").unwrap();
+    check_sink_contract(&SinkContract {
+        fresh: Box::new(fresh),
+        schema: std::sync::Arc::new(arrow_schema::Schema::empty()),
+        write,
+    })
+    .await;
 }
 
 #[rstest]

@@ -58,6 +58,33 @@ pub async fn publish(sink: &impl Sink, files: &[OutputFile]) -> Vec<String> {
     }
 }
 
+/// The names of the files below a folder that is there or not.
+fn names_below(folder: &std::path::Path) -> std::collections::BTreeSet<String> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten();
+    entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn a_directory_keeps_the_contract_of_all_destinations() {
+    let fresh = || {
+        let site = std::sync::Arc::new(Site::quick());
+        let out = site.at("out");
+        let open = move || std::sync::Arc::new(site.sink()) as std::sync::Arc<dyn lakemark::OutputSink>;
+        let seen = move || {
+            let names = names_below(&out);
+            Box::pin(async { names }) as _
+        };
+        lakemark::NewSink { open: Box::new(open), seen: Box::new(seen) }
+    };
+    let write = |file: &mut dyn std::io::Write| file.write_all(b"three rows").unwrap();
+    lakemark::check_sink_contract(&lakemark::SinkContract {
+        fresh: Box::new(fresh),
+        schema: std::sync::Arc::new(arrow_schema::Schema::empty()),
+        write,
+    })
+    .await;
+}
+
 /// A site with `paths` sealed and a driver that died inside their commit.
 async fn died(paths: &[&str], dies: Dies) -> Site {
     let site = Site::quick();

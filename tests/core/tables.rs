@@ -8,8 +8,9 @@ use arrow_schema::{DataType, Field, Schema};
 use lakemark::faults::CommitsBy;
 use lakemark::store::{Decision, Event};
 use lakemark::{
-    BeginOptions, CheckpointStore, CommitDriver, Counts, DataFiles, DirectorySink, ErrorKind, MemoryTable, OutputFile,
-    OutputSink, Root, Run, Sink, TableContract, TableSubject, check_table_contract, output_name,
+    BeginOptions, CheckpointStore, CommitDriver, Counts, DataFiles, DirectorySink, ErrorKind, MemoryTable, NewSink,
+    OutputFile, OutputSink, Root, Run, Sink, SinkContract, TableContract, TableSubject, check_sink_contract,
+    check_table_contract, output_name,
 };
 use rstest::rstest;
 
@@ -35,6 +36,34 @@ async fn the_reference_table_keeps_the_contract() {
         // It has no columns.
         merging: None,
         keeps_markers: false,
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_reference_table_keeps_the_contract_of_all_destinations() {
+    let fresh = || {
+        let site = Arc::new(Site::quick());
+        let table = MemoryTable::new(site.root("out"));
+        let (of_site, of_table) = (Arc::clone(&site), table.clone());
+        let open =
+            move || Arc::new(CommitDriver::new(table.clone(), DataFiles::on_disk(site.sink()))) as Arc<dyn OutputSink>;
+        let seen = move || {
+            let (site, table) = (Arc::clone(&of_site), of_table.clone());
+            let live = async move {
+                let live = table.live_paths().await;
+                drop(site);
+                live.into_iter().collect()
+            };
+            Box::pin(live) as _
+        };
+        NewSink { open: Box::new(open), seen: Box::new(seen) }
+    };
+    let write = |file: &mut dyn Write| file.write_all(b"three rows").unwrap();
+    check_sink_contract(&SinkContract {
+        fresh: Box::new(fresh),
+        schema: std::sync::Arc::new(arrow_schema::Schema::empty()),
+        write,
     })
     .await;
 }

@@ -39,6 +39,12 @@ pub struct Stall {
 }
 
 impl Stall {
+    /// The call: says that it is there, and waits.
+    pub(in crate::sink) async fn stop(&self) {
+        self.arrived.notify_one();
+        self.go.notified().await;
+    }
+
     /// Waits until the call is there.
     pub async fn arrived(&self) {
         self.arrived.notified().await;
@@ -206,8 +212,7 @@ impl<S: TableSubject + std::fmt::Debug + 'static> Table for FaultyTable<S> {
             }
             Some(TableFault::Overtaken) => self.subject.foreign_append().await,
             Some(TableFault::Stalled(stall)) => {
-                stall.arrived.notify_one();
-                stall.go.notified().await;
+                stall.stop().await;
             }
             None => {}
         }

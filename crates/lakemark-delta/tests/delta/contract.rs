@@ -4,7 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use lakemark::disk::RealDisk;
-use lakemark::{Bucket, DataFiles, DirectorySink, Root, TableContract, WriteRows, check_table_contract};
+use lakemark::{
+    Bucket, CommitDriver, DataFiles, DirectorySink, NewSink, OutputSink, Root, SinkContract, TableContract,
+    TableSubject, WriteRows, check_sink_contract, check_table_contract,
+};
 use lakemark_delta::{DeltaTable, KIND};
 use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
@@ -63,4 +66,23 @@ async fn a_table_on_a_disk_keeps_the_contract(#[case] merging: Option<WriteRows>
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_table_in_a_bucket_keeps_the_contract(#[case] merging: Option<WriteRows>) {
     check(merging, in_bucket).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_table_keeps_the_contract_of_all_destinations() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, count) = (folder.path().to_owned(), AtomicU32::new(0));
+    let fresh = move || {
+        let (subject, files) = on_disk(&path, count.fetch_add(1, Ordering::Relaxed));
+        let subject = Arc::new(subject);
+        let of_subject = Arc::clone(&subject);
+        let open = move || Arc::new(CommitDriver::new(subject.open(), files.clone())) as Arc<dyn OutputSink>;
+        let seen = move || {
+            let subject = Arc::clone(&of_subject);
+            let name = |path: String| path.rsplit('/').next().unwrap_or_default().to_owned();
+            Box::pin(async move { subject.live_paths().await.into_iter().map(name).collect() }) as _
+        };
+        NewSink { open: Box::new(open), seen: Box::new(seen) }
+    };
+    check_sink_contract(&SinkContract { fresh: Box::new(fresh), schema: one_column(), write: write_three_rows }).await;
 }

@@ -7,7 +7,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use futures::executor::block_on;
 use iceberg::memory::MemoryCatalogBuilder;
 use iceberg::{CatalogBuilder, TableIdent};
-use lakemark::{DataFiles, StorageOptions, TableContract, WriteRows, check_table_contract};
+use lakemark::{
+    CommitDriver, DataFiles, NewSink, OutputSink, SinkContract, StorageOptions, TableContract, TableSubject, WriteRows,
+    check_sink_contract, check_table_contract,
+};
 use lakemark_iceberg::IcebergTable;
 use rstest::rstest;
 
@@ -92,4 +95,23 @@ async fn a_table_in_a_bucket_in_a_catalog_in_memory_keeps_the_contract(#[case] m
         (Subject::in_catalog(table, catalog, &url), files)
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_table_keeps_the_contract_of_all_destinations() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, count) = (folder.path().to_owned(), AtomicU32::new(0));
+    let fresh = move || {
+        let (subject, files) = on_disk(&path, count.fetch_add(1, Ordering::Relaxed));
+        let subject = Arc::new(subject);
+        let of_subject = Arc::clone(&subject);
+        let open = move || Arc::new(CommitDriver::new(subject.open(), files.clone())) as Arc<dyn OutputSink>;
+        let seen = move || {
+            let subject = Arc::clone(&of_subject);
+            let name = |path: String| path.rsplit('/').next().unwrap_or_default().to_owned();
+            Box::pin(async move { subject.live_paths().await.into_iter().map(name).collect() }) as _
+        };
+        NewSink { open: Box::new(open), seen: Box::new(seen) }
+    };
+    check_sink_contract(&SinkContract { fresh: Box::new(fresh), schema: one_column(), write: write_three_rows }).await;
 }
