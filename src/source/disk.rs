@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 
 use super::counters::SourceCounters;
-use super::listing::{Found, is_hidden};
+use super::listing::{DELTA_LOG, Found, is_hidden};
 use super::select::Select;
 use crate::error::{Error, ErrorKind, Result};
 use crate::identity::FileVersion;
@@ -175,6 +175,7 @@ impl Walk<'_> {
         let text = name.to_string_lossy();
         if is_hidden(&text) {
             seen.found.hidden += 1;
+            seen.found.has_delta_log |= dir.path.is_empty() && text == DELTA_LOG;
             return Ok(());
         }
         let path = if dir.path.is_empty() { text.clone().into_owned() } else { format!("{}/{text}", dir.path) };

@@ -23,6 +23,8 @@ pub struct Listing {
     pub warnings: Vec<String>,
     /// Nanoseconds since 1970, from before the first directory was read.
     pub taken_at: i64,
+    /// Whether the log of a Delta table is among what is hidden: then not every file here is one of that table.
+    pub has_delta_log: bool,
     /// Whether it is of some files only: then nothing is known of those that are not in it.
     pub partial: bool,
 }
@@ -44,6 +46,9 @@ pub fn unsettled(file: &FileVersion, taken_at: i64, local: bool) -> bool {
     file.etag.is_none() && file.mtime.is_none_or(|mtime| mtime > taken_at.saturating_sub(step))
 }
 
+/// The folder of the log right below a Delta table.
+pub(super) const DELTA_LOG: &str = "_delta_log";
+
 /// Whether a path segment is hidden by its name.
 pub(super) fn is_hidden(segment: &str) -> bool {
     segment.starts_with('.') || (segment.starts_with('_') && !segment.contains('='))
@@ -56,6 +61,7 @@ pub(super) struct Found {
     pub(super) hidden: u64,
     pub(super) unusable: Vec<Unusable>,
     pub(super) warnings: Vec<String>,
+    pub(super) has_delta_log: bool,
 }
 
 impl Found {
@@ -66,6 +72,7 @@ impl Found {
     pub(super) fn extend(&mut self, other: Self) {
         self.files.extend(other.files);
         self.hidden += other.hidden;
+        self.has_delta_log |= other.has_delta_log;
         self.unusable.extend(other.unusable);
         self.warnings.extend(other.warnings);
     }
@@ -90,8 +97,8 @@ impl Found {
         self.unusable.sort_unstable();
         self.unusable.dedup();
         self.warnings.sort_unstable();
-        let Self { files, hidden, unusable, warnings, .. } = self;
-        Listing { files, hidden, unusable, warnings, taken_at, partial: false }
+        let Self { files, hidden, unusable, warnings, has_delta_log } = self;
+        Listing { files, hidden, unusable, warnings, taken_at, has_delta_log, partial: false }
     }
 }
 

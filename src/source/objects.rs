@@ -7,7 +7,7 @@ use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore};
 
 use super::counters::SourceCounters;
-use super::listing::{Found, is_hidden};
+use super::listing::{DELTA_LOG, Found, is_hidden};
 use super::select::Select;
 use crate::error::{Error, ErrorKind, Result};
 use crate::identity::{FileVersion, Root};
@@ -42,6 +42,7 @@ impl Objects<'_> {
         }
         drop(parts);
         found.hidden = hidden.len() as u64;
+        found.has_delta_log = hidden.contains(DELTA_LOG);
         Ok(found)
     }
 

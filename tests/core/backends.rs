@@ -112,10 +112,13 @@ async fn every_backend_keeps_the_contract_of_all_destinations(
         NewSink { open: Box::new(open), seen: Box::new(seen) }
     };
     let write = |file: &mut dyn std::io::Write| file.write_all(b"three rows").unwrap();
+    // Azure keeps the blocks of an upload that was given up; moto answers 500 where S3 says NoSuchUpload.
+    let loses = !matches!(backend, Backend::Azure | Backend::S3);
     check_sink_contract(&SinkContract {
         fresh: Box::new(fresh),
         schema: std::sync::Arc::new(arrow_schema::Schema::empty()),
         write,
+        loses,
     })
     .await;
 }

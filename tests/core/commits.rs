@@ -81,6 +81,7 @@ async fn a_directory_keeps_the_contract_of_all_destinations() {
         fresh: Box::new(fresh),
         schema: std::sync::Arc::new(arrow_schema::Schema::empty()),
         write,
+        loses: true,
     })
     .await;
 }

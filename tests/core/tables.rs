@@ -64,6 +64,7 @@ async fn the_reference_table_keeps_the_contract_of_all_destinations() {
         fresh: Box::new(fresh),
         schema: std::sync::Arc::new(arrow_schema::Schema::empty()),
         write,
+        loses: true,
     })
     .await;
 }

@@ -96,7 +96,7 @@ fn detail(event: &Event) -> String {
         }
         Event::Table { source, position, steps } => {
             format!(
-                "source `{source}` at version {}: {} versions rewrote or removed done rows",
+                "source `{source}` at version {}: {} versions of others rewrote files with done rows, or took such rows out",
                 position.at,
                 steps.len()
             )

@@ -84,7 +84,7 @@ fn outcome_line(report: &RunReport) -> String {
             format!("done: no task was left; {moved} moved files keep their finished work ({seconds:.2} s)")
         }
         Outcome::Done if report.tasks.planned == 0 => {
-            format!("done: no task was left; finished what earlier runs had begun ({seconds:.2} s)")
+            format!("done: no task was left; what else was to be recorded or committed is ({seconds:.2} s)")
         }
         Outcome::Done => format!("done: {tasks}, {rows} ({seconds:.2} s)"),
         // Unusable files do not mend by themselves; tasks that were not run do.

@@ -13,8 +13,8 @@ use datafusion::execution::SessionState;
 use lakemark::steps::reach;
 use lakemark::{
     AtomRegistry, Error, ErrorKind, FileRead, FooterRead, InputId, Lake, Lease, Listing, Live, ObjectCheckpointStore,
-    OnChange, Reason, Result, SourcePlan, SourcePolicy, SourceSettings, SourceTable, StorageOptions, TaskSizing,
-    Unusable, View, Wait, plan_source, plan_table,
+    OnChange, Reason, Result, Select, SourcePlan, SourcePolicy, SourceSettings, SourceTable, StorageOptions,
+    TaskSizing, Unusable, View, Wait, plan_source, plan_table,
 };
 
 use crate::formats::SourceFormat;
@@ -355,6 +355,7 @@ impl Checkpoints {
         check_apart(&spec.name, &lake, &self.shared.store)?;
         let (listing, view) = tokio::join!(lake.list(), self.view());
         let (listing, view) = (listing?, view?);
+        check_no_table(&spec.name, &lake, &listing)?;
         spec.format.check(&lake, &listing)?;
         lock(&self.shared.seconds).list += began.elapsed().as_secs_f64();
         reach("list.end");
@@ -518,6 +519,23 @@ impl Checkpoints {
     pub fn settings(&self) -> BTreeMap<String, SourceSettings> {
         self.sources().iter().map(|source| (source.name.to_string(), source.settings())).collect()
     }
+}
+
+/// The folder of a table holds files that are not in the table any more, and metadata: as a folder of files, rows would be
+/// read that it does not have.
+fn check_no_table(name: &str, lake: &Lake, listing: &Listing) -> Result<()> {
+    let is_metadata = |path: &str| path.starts_with("metadata/") && path.ends_with(".metadata.json");
+    let format = match listing {
+        _ if !matches!(lake.select(), Select::All) => return Ok(()),
+        listing if listing.has_delta_log => "delta",
+        listing if listing.files.iter().any(|file| is_metadata(&file.path)) => "iceberg",
+        _ => return Ok(()),
+    };
+    Err(Error::refused(format!("source `{name}` is the folder of a table, and is to be read as a folder of files"))
+        .at(lake.root())
+        .safe("nothing was read or written: files that have left the table would be read with it")
+        .way(format!("read the table: format = \"{format}\""))
+        .way("read files of it, also those that have left it: select them by a glob in the source's `url`"))
 }
 
 /// R41: a store inside a source would be taken for input, and the reverse.

@@ -6,23 +6,17 @@ use bytes::Bytes;
 use datafusion::arrow::csv::reader::Format;
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef, TimeUnit};
 use datafusion::common::config::CsvOptions as NativeCsvOptions;
-use datafusion::datasource::file_format::FileFormat;
-use datafusion::datasource::file_format::csv::CsvFormat;
 use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
 use datafusion::datasource::object_store::ObjectStoreUrl;
 use datafusion::datasource::physical_plan::{CsvSource, FileScanConfig, FileScanConfigBuilder, FileSource, JsonSource};
 use datafusion::datasource::table_schema::TableSchema;
-use datafusion::prelude::SessionContext;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use lakemark::{Error, ErrorKind, FileVersion, Lake, Listing, Result};
-use object_store::{ObjectMeta, ObjectStore};
 
 use crate::checkpoints::{PARQUET, first_schema};
 use crate::compression::{compression_of, decompressed, not_read};
-use crate::errors::from_datafusion;
-use crate::json::json_schema;
-use crate::whole::{PinnedStore, label};
+use crate::look::{csv_schema, json_schema};
 
 /// How much of a file its header line may take.
 const HEADER: u64 = 64 << 10;
@@ -146,8 +140,8 @@ impl SourceFormat {
     /// The schema of all of `file`.
     async fn schema_of(&self, lake: &Lake, file: &FileVersion) -> Result<Schema> {
         let schema = match self {
-            Self::Csv(options) => csv_schema(lake, file, options, self.compression(&file.path)).await?,
-            _ => Arc::new(json_schema(self.content(lake, file)).await?),
+            Self::Csv(options) => csv_schema(self.content(lake, file), options.format()).await?,
+            _ => json_schema(self.content(lake, file)).await?,
         };
         let field = |field: &FieldRef| {
             let of = match field.data_type() {
@@ -302,28 +296,11 @@ fn names_of(head: Result<Head>, options: &CsvFileOptions) -> Result<std::result:
     })
 }
 
-/// The schema of a CSV file, from all of its values.
-async fn csv_schema(
-    lake: &Lake,
-    file: &FileVersion,
-    options: &CsvFileOptions,
-    compression: FileCompressionType,
-) -> Result<SchemaRef> {
-    let object = ObjectMeta {
-        location: label(file),
-        last_modified: Default::default(),
-        size: file.size,
-        e_tag: None,
-        version: None,
-    };
-    let store = PinnedStore::new(lake.clone(), std::iter::once((file.clone(), compression)));
-    let store: Arc<dyn ObjectStore> = Arc::new(store);
-    let format = CsvFormat::default().with_options(options.native());
-    let schema = format.infer_schema(&SessionContext::new().state(), &store, &[object]).await;
-    schema.map_err(|e| from_datafusion(e, ErrorKind::Invalid, "its columns cannot be told"))
-}
-
 impl CsvFileOptions {
+    fn format(&self) -> Format {
+        Format::default().with_header(self.header).with_delimiter(self.delimiter).with_quote(self.quote)
+    }
+
     fn native(&self) -> NativeCsvOptions {
         NativeCsvOptions {
             has_header: Some(self.header),
@@ -331,7 +308,6 @@ impl CsvFileOptions {
             quote: self.quote,
             // A value may hold line breaks: files are never cut into ranges here.
             newlines_in_values: Some(true),
-            schema_infer_max_rec: Some(usize::MAX),
             ..NativeCsvOptions::default()
         }
     }

@@ -31,7 +31,7 @@ mod files;
 mod formats;
 mod handover;
 mod hive;
-mod json;
+mod look;
 mod lookup;
 mod reader;
 mod report;

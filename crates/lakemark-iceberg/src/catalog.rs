@@ -214,6 +214,28 @@ async fn is_catalog(options: &CatalogOptions, path: &Path) -> Result<bool> {
     Ok(!columns.is_empty())
 }
 
+/// Catalogs of other names in the database `path` that have the table of `options`.
+async fn namesakes(options: &CatalogOptions, path: &Path) -> Result<Vec<String>> {
+    let failed = |error: sqlx::Error| {
+        Error::new(ErrorKind::Unavailable, "the database of the catalog cannot be read")
+            .at(path.display())
+            .safe("nothing was read or written")
+            .way("run again when it can be")
+            .caused_by(error)
+    };
+    let how = SqliteConnectOptions::new().filename(path).read_only(true).busy_timeout(Duration::from_secs(20));
+    let mut connection = how.connect().await.map_err(failed)?;
+    let query =
+        "SELECT catalog_name FROM iceberg_tables WHERE table_namespace = ? AND table_name = ? AND catalog_name <> ?";
+    let names = sqlx::query_scalar(query)
+        .bind(options.table.namespace().as_ref().join("."))
+        .bind(options.table.name())
+        .bind(&options.name);
+    let names = names.fetch_all(&mut connection).await.map_err(failed)?;
+    connection.close().await.map_err(failed)?;
+    Ok(names)
+}
+
 /// A URL without who it is for, which may be a secret.
 fn without_user(uri: &str) -> &str {
     uri.split_once("://").and_then(|(_, rest)| rest.split_once('@')).map_or(uri, |(_, host)| host)
@@ -243,6 +265,24 @@ impl Registry {
 
     pub(crate) fn of(catalog: Arc<dyn Catalog>, table: TableIdent) -> Self {
         Self { table, options: None, catalog: Arc::new(OnceCell::new_with(Some(catalog))) }
+    }
+
+    /// Refuses to take a table for one that is not there when the same database has it in a catalog of another name.
+    pub(crate) async fn check_nowhere_else(&self, place: &Place) -> Result<()> {
+        let Some((options, path)) = self.options.as_ref().and_then(|of| Some((of, of.database.as_deref()?))) else {
+            return Ok(());
+        };
+        let names = namesakes(options, path).await?;
+        let Some(other) = names.first() else { return Ok(()) };
+        let what = format!(
+            "the catalog `{}` has no table {}, and `{other}` in the same database has",
+            options.name, self.table
+        );
+        Err(Error::refused(what)
+            .at(&place.root)
+            .safe("nothing was read or written")
+            .way(format!("it is that table: set name = \"{other}\" in `catalog`"))
+            .way("it is to be another one: give it another name"))
     }
 
     /// The catalog. `None`: it is not there yet, and is only made `to_write`.

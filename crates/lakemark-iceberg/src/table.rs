@@ -355,7 +355,11 @@ impl Table for IcebergTable {
 
     async fn load(&self) -> Result<Option<IcebergBase>> {
         let Some(catalog) = self.registry.catalog(&self.place, false).await? else { return Ok(None) };
-        Ok(self.look_up(&*catalog).await?.map(IcebergBase))
+        let table = self.look_up(&*catalog).await?;
+        if table.is_none() {
+            self.registry.check_nowhere_else(&self.place).await?;
+        }
+        Ok(table.map(IcebergBase))
     }
 
     fn state(&self, base: &IcebergBase) -> TableState {

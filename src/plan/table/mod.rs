@@ -95,10 +95,13 @@ pub async fn plan_table(
     if let (Some(what), false) = (&seen.gap, undecided.is_empty()) {
         return Err(seen.gap_error(what, &undecided));
     }
-    seen.check_changes(policy)?;
     if let Some((path, i)) = changed.first() {
-        return Err(seen.changed_error(seen.cause(*i), &format!("`{path}`, which it made, is not done")));
+        let what = format!("`{path}`, which it made, is not done");
+        return Err(seen.changed_error(seen.cause(*i), &what).way(format!(
+            "leave what it wrote for good: lakemark bless JOB --glob '{path}', and so for each file that it made"
+        )));
     }
+    seen.check_changes(policy)?;
     let planned: HashSet<Arc<str>> = files.iter().map(|file| Arc::clone(&file.file.path)).collect();
     let mut left_table = Vec::new();
     for base in bases.into_values() {
@@ -210,6 +213,8 @@ struct Seen<'a> {
     origins: HashMap<(Arc<str>, Arc<str>), Vec<usize>>,
     /// What each step's rows are of, once it was asked for. No step is asked for more than those before it.
     bases: Vec<OnceLock<Vec<Removed>>>,
+    /// Whether each step touches finished work, in the same way.
+    touched: Vec<OnceLock<bool>>,
     /// What of the past is not known.
     gap: Option<String>,
     absent: Absent,
@@ -255,7 +260,8 @@ impl<'a> Seen<'a> {
             }
         }
         let bases = steps.iter().map(|_| OnceLock::new()).collect();
-        Ok(Self { name, table, snapshot, live, known, steps, recorded, origins, bases, gap, absent })
+        let touched = steps.iter().map(|_| OnceLock::new()).collect();
+        Ok(Self { name, table, snapshot, live, known, steps, recorded, origins, bases, touched, gap, absent })
     }
 
     fn find(&self, file: &TableFile) -> Option<&'a LiveVersion> {
@@ -348,10 +354,15 @@ impl<'a> Seen<'a> {
 
     /// Whether something of what step `i` took out is done, or is what is left of rows that are; or what it brought may be.
     fn touches(&self, i: usize) -> bool {
-        if self.steps[i].brings_back && self.live.files(self.name).next().is_some() {
-            return true;
-        }
-        self.bases(i).iter().any(|of| self.find(self.file(*of)).is_some() || self.change_before(*of).is_some())
+        *self.touched[i].get_or_init(|| {
+            // What it brought back and is not done can hold rows of what came later, and is.
+            let step = &self.steps[i];
+            let may_bring_done = step.brings_back
+                && step.added.iter().any(|file| self.find(file).is_none())
+                && self.live.files(self.name).next().is_some();
+            let is_of_done = |of: &Removed| self.find(self.file(*of)).is_some() || self.change_before(*of).is_some();
+            may_bring_done || self.bases(i).iter().any(is_of_done)
+        })
     }
 
     /// The commit before step `of.0` that took finished rows out and brought this file, if one did.
@@ -414,7 +425,7 @@ impl<'a> Seen<'a> {
         .at(self.table.lake().root())
         .safe("nothing was planned")
         .way("do what it wrote as new rows: run with --on-change reprocess; the rows of before stay in the output")
-        .way("go on as if such versions had not been, and leave what they wrote: run with --on-change ignore")
+        .way("go on as if such versions had not been, and leave what they wrote, as long as it is set: --on-change ignore")
         .way("begin anew, with another store and another destination")
     }
 

@@ -350,8 +350,10 @@ async fn a_table_whose_past_is_not_known_is_refused_until_a_person_says_so() {
     let files = table.append(&[1, 1]);
     runs.run(&table, OnChange::Fail, 9).await.unwrap();
     table.optimize(&files, 1);
-    table.state().first = 99;
-    assert_eq!(runs.plan(&table, OnChange::Fail).await.unwrap_err().kind(), ErrorKind::Refused);
+    table.state().first = 999;
+    for on_change in [OnChange::Fail, OnChange::Ignore] {
+        assert_eq!(runs.plan(&table, on_change).await.unwrap_err().kind(), ErrorKind::CannotDecide);
+    }
     let error = runs.plan(&table, OnChange::Reprocess).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::CannotDecide);
     assert!(error.to_string().contains("cleaned up"), "{error}");
@@ -362,6 +364,10 @@ async fn a_table_whose_past_is_not_known_is_refused_until_a_person_says_so() {
     runs.seal(&table, &blessed[0]);
     runs.happen(Event::Table { source: "t".into(), position, steps });
     assert!(runs.plan(&table, OnChange::Fail).await.unwrap().is_empty());
+    // Nothing is new: only the policy says whether that is well.
+    table.commit(&table.now(), Vec::new(), false);
+    assert_eq!(runs.plan(&table, OnChange::Fail).await.unwrap_err().kind(), ErrorKind::Refused);
+    assert!(runs.plan(&table, OnChange::Ignore).await.unwrap().files.is_empty());
 }
 
 #[tokio::test]

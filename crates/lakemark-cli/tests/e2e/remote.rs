@@ -214,6 +214,24 @@ fn a_table_on_an_object_store_is_exact_over_crashes(#[values("delta", "iceberg")
     let requests = ["list", "get"].map(|kind| idle.count(&format!("requests/store/{kind}")));
     assert!(requests.iter().sum::<u64>() <= 10, "{requests:?}");
     assert!(!scene.path("out.lakemark").exists(), "nothing is on the disk");
+
+    // The table as the source of another job, whose output is on the disk.
+    let _ = std::fs::remove_dir_all(scene.out());
+    scene.set("source.url", format!("{out:?}")).set("source.format", format!("{kind:?}"));
+    if kind == "iceberg" {
+        let uri = format!("sqlite:{}", database.display());
+        scene.set("source.catalog", format!("{{ type = \"sql\", uri = {uri:?}, table = \"lake.docs\" }}"));
+    }
+    for key in ["sink.storage_options", "sink.catalog"] {
+        scene.settings_without(key);
+    }
+    let into = format!("{:?}", scene.out());
+    scene.set("sink.kind", "\"parquet\"").set("sink.url", into).set("transform.sql", "\"SELECT * FROM docs\"");
+    scene.run(&["--max-tasks", "2"]).expect(3, "partial");
+    let ran = scene.run(&[]).done();
+    assert_eq!(ran.count("requests/source/head"), 0, "{ran}");
+    scene.assert_exact();
+    scene.run(&[]).nothing();
 }
 
 #[test]

@@ -139,7 +139,7 @@ fn a_compaction_between_two_runs_changes_nothing(#[values(Delta, Iceberg)] kind:
     over.run(&[]).nothing();
     over.has(&["0-23"]);
     let log = over.scene.look("log");
-    assert!(log.to_string().contains("rewrote or removed done rows"), "{log:#}");
+    assert!(log.to_string().contains("rewrote files with done rows"), "{log:#}");
 }
 
 #[rstest]
@@ -263,6 +263,24 @@ fn a_column_under_another_name_is_never_taken_for_nulls() {
     assert!(ran.report["sources"][0]["unusable"][0]["why"].as_str().unwrap().contains("`user-id`"), "{ran}");
     let over = Over::new(Iceberg, &["names", "user_id", "plain"]);
     over.run(&[]).done();
+}
+
+#[rstest]
+fn the_folder_of_a_table_is_not_read_as_files(#[values(Delta, Iceberg)] kind: Kind) {
+    let mut over = Over::new(kind, &["plain", "0", "5"]);
+    over.scene.settings_without("source.catalog");
+    over.scene.settings_without("source.format");
+    let format = format!("format = \"{}\"", kind.name());
+    over.run(&[]).error(5, "Refused", &["is the folder of a table", &format, "glob"]);
+}
+
+#[test]
+fn a_table_that_a_catalog_of_another_name_has_is_not_taken_for_none() {
+    let mut over = Over::new(Iceberg, &["plain", "0", "5"]);
+    let uri = format!("sqlite:{}", over.scene.path("catalog.db").display());
+    let catalog = format!("{{ type = \"sql\", uri = {uri:?}, table = \"lake.docs\", name = \"prod\" }}");
+    over.scene.set("source.catalog", catalog);
+    over.run(&[]).error(5, "Refused", &["`default` in the same database has", "name = \"default\""]);
 }
 
 fn copy(from: &Path, to: &Path) {

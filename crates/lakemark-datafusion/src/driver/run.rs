@@ -391,11 +391,9 @@ impl Driver<'_> {
             }
             let listing = Listing {
                 files: stat_again(&source, paths).await?,
-                hidden: 0,
-                unusable: Vec::new(),
-                warnings: Vec::new(),
                 taken_at: lakemark::time::now_ns(),
                 partial: true,
+                ..Listing::default()
             };
             let mut plan = plan_source(&source.name, &source.lake, &listing, &live, source.policy).await?;
             run.update_files(&source.name, std::mem::take(&mut plan.updates)).await?;

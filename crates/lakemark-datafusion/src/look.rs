@@ -1,9 +1,12 @@
-//! The columns of a JSON file, told from all of its values as they pass: DataFusion holds the whole file to tell them.
+//! The columns of a file of CSV or JSON, told from all of its values as they pass. DataFusion holds a whole JSON file to tell
+//! them, and tells those of CSV part by part, as if no value with a line break were ever cut.
 
 use std::io::{self, BufRead, Read};
 
 use bytes::{Buf, Bytes};
+use datafusion::arrow::csv::reader::Format;
 use datafusion::arrow::datatypes::Schema;
+use datafusion::arrow::error::ArrowError;
 use datafusion::arrow::json::reader::infer_json_schema;
 use futures::StreamExt;
 use futures::stream::BoxStream;
@@ -17,15 +20,30 @@ const WAITING: usize = 2;
 ///
 /// # Errors
 /// Those of `content`; [`Invalid`](lakemark::ErrorKind::Invalid) when it is no such file.
-pub(crate) async fn json_schema(mut content: BoxStream<'static, Result<Bytes>>) -> Result<Schema> {
+pub(crate) async fn json_schema(content: BoxStream<'static, Result<Bytes>>) -> Result<Schema> {
+    look(content, |parts| infer_json_schema(parts, None).map(|(schema, _)| schema)).await
+}
+
+/// The schema of a CSV file that is written as `format` says.
+///
+/// # Errors
+/// As [`json_schema`].
+pub(crate) async fn csv_schema(content: BoxStream<'static, Result<Bytes>>, format: Format) -> Result<Schema> {
+    look(content, move |parts| format.infer_schema(parts, None).map(|(schema, _)| schema)).await
+}
+
+async fn look(
+    mut content: BoxStream<'static, Result<Bytes>>,
+    infer: impl FnOnce(Parts) -> std::result::Result<Schema, ArrowError> + Send + 'static,
+) -> Result<Schema> {
     let (sender, receiver) = mpsc::channel(WAITING);
     let (tell, told) = oneshot::channel();
     // A thread of its own: of the runtime's, as many looks could wait as there are, and reading a disk needs one, too.
     let look = move || {
         // Nobody waits for it where the file could not be read.
-        let _ = tell.send(infer_json_schema(Parts { receiver, part: Bytes::new() }, None));
+        let _ = tell.send(infer(Parts { receiver, part: Bytes::new() }));
     };
-    let thread = std::thread::Builder::new().name("lakemark-json".to_owned()).spawn(look);
+    let thread = std::thread::Builder::new().name("lakemark-look".to_owned()).spawn(look);
     thread.map_err(|e| Error::new(ErrorKind::Unavailable, "no thread can be started").caused_by(e))?;
     while let Some(part) = content.next().await {
         // An error here, or the caller's end, ends the look too: the sender is dropped.
@@ -35,7 +53,7 @@ pub(crate) async fn json_schema(mut content: BoxStream<'static, Result<Bytes>>) 
     }
     drop(sender);
     match told.await {
-        Ok(Ok((schema, _))) => Ok(schema),
+        Ok(Ok(schema)) => Ok(schema),
         Ok(Err(error)) => Err(Error::invalid(format!("its columns cannot be told: {error}"))),
         Err(_) => Err(Error::invalid("its columns cannot be told: the look at its values panicked")),
     }
@@ -97,6 +115,17 @@ mod tests {
         let schemas = runtime.block_on(all).expect("it hangs").unwrap();
         let fields = [Field::new("a", DataType::Float64, true), Field::new("b", DataType::Utf8, true)];
         assert!(schemas.iter().all(|schema| *schema == Schema::new(fields.to_vec())), "{schemas:?}");
+    }
+
+    #[tokio::test]
+    async fn values_with_line_breaks_are_told_as_they_are_wherever_a_part_ends() {
+        let rows: String = (0..40).map(|i| format!("{i},\"a\nb,b\nc,{i}\"\n")).collect();
+        let text = format!("id,t\n{rows}");
+        for part in [1, 7, 64, text.len()] {
+            let schema = csv_schema(content(&text, part), Format::default().with_header(true)).await.unwrap();
+            let fields = [Field::new("id", DataType::Int64, true), Field::new("t", DataType::Utf8, true)];
+            assert_eq!(schema, Schema::new(fields.to_vec()), "in parts of {part}");
+        }
     }
 
     #[tokio::test]
