@@ -57,8 +57,8 @@ pub struct TableSnapshot {
     pub mark: String,
     /// Its files, ascending by path.
     pub files: Vec<TableFile>,
-    /// Its columns; `None`: as in its files.
-    pub schema: Option<SchemaRef>,
+    /// Its columns.
+    pub schema: SchemaRef,
     /// Those of its columns that are not in the files, but in [`TableFile::values`].
     pub partition_by: Vec<String>,
     /// Whether each file has each column: one that lacks one has it under another name.

@@ -413,9 +413,8 @@ impl Checkpoints {
         let schema_is_new = recorded.is_none();
         let (recorded, _) = recorded.unzip();
         let table = OpenTable::new(table, snapshot);
-        let (files, partitions) = table.columns(&lake, &listing).await?.unzip();
-        let schema = spec.schema.clone().or(recorded).or(files);
-        let partitions = partitions.unwrap_or_default();
+        let (files, partitions) = table.columns()?;
+        let schema = spec.schema.clone().or(recorded).or(Some(files));
         let twice = |field: &&FieldRef| schema.as_ref().is_some_and(|s| s.field_with_name(field.name()).is_ok());
         if let Some(field) = partitions.iter().find(twice) {
             let what = format!("the table is partitioned by `{}` now, which was a column of its files", field.name());

@@ -4,9 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use datafusion::common::ScalarValue;
-use lakemark::{Error, ErrorKind, Lake, Listing, Result, SourcePlan, SourceTable, TableFile, TableSnapshot};
-
-use crate::checkpoints::first_schema;
+use lakemark::{Error, ErrorKind, Result, SourcePlan, SourceTable, TableFile, TableSnapshot};
 
 /// A table, and the snapshot that a run reads.
 #[derive(Debug)]
@@ -32,28 +30,25 @@ impl OpenTable {
         Ok(())
     }
 
-    /// The columns in its files, and those that are in its log only; `None`: there is no file to tell them.
+    /// The columns in its files, and those that are in its log only.
     ///
     /// # Errors
     /// [`Unsupported`](ErrorKind::Unsupported) for a partition column whose values have no text.
-    pub(crate) async fn columns(&self, lake: &Lake, listing: &Listing) -> Result<Option<(SchemaRef, Vec<FieldRef>)>> {
+    pub(crate) fn columns(&self) -> Result<(SchemaRef, Vec<FieldRef>)> {
         let snapshot = self.snapshot();
-        let Some(schema) = &snapshot.schema else {
-            return Ok(first_schema(lake, listing).await?.map(|schema| (schema, Vec::new())));
-        };
         let is_partition = |field: &FieldRef| snapshot.partition_by.iter().any(|name| name == field.name());
         let (partitions, files): (Vec<FieldRef>, Vec<FieldRef>) =
-            schema.fields().iter().cloned().partition(is_partition);
+            snapshot.schema.fields().iter().cloned().partition(is_partition);
         if let Some(field) = partitions.iter().find(|field| !has_text(field.data_type())) {
             let (name, of) = (field.name(), field.data_type());
             return Err(Error::new(ErrorKind::Unsupported, format!("partition column `{name}` is {of}"))
-                .at(lake.root())
+                .at(self.table.lake().root())
                 .safe("nothing was read or written")
                 .way("read a table that is partitioned by text, numbers, dates or times"));
         }
         // A partition without a value is null, whatever the table says of its column.
         let partitions = partitions.iter().map(|field| Arc::new(Field::clone(field).with_nullable(true)) as FieldRef);
-        Ok(Some((Arc::new(Schema::new(files)), partitions.collect())))
+        Ok((Arc::new(Schema::new(files)), partitions.collect()))
     }
 
     /// Why a file of schema `file` cannot be read as `wanted`, where each file has each column: one that is not there has
@@ -69,10 +64,7 @@ impl OpenTable {
     /// The places of `schema`'s columns in the order of the table; columns that it does not know come last.
     pub(crate) fn order(&self, schema: &Schema) -> Vec<usize> {
         let snapshot = self.snapshot();
-        let place = |i: &usize| {
-            let place = snapshot.schema.as_ref().and_then(|all| all.index_of(schema.field(*i).name()).ok());
-            place.unwrap_or(usize::MAX)
-        };
+        let place = |i: &usize| snapshot.schema.index_of(schema.field(*i).name()).unwrap_or(usize::MAX);
         let mut order: Vec<usize> = (0..schema.fields().len()).collect();
         order.sort_by_key(place);
         order

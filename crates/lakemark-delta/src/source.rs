@@ -297,7 +297,7 @@ impl SourceTable for DeltaSource {
             at: base.version().to_string(),
             files,
             mark: self.mark(base.version()).await?.unwrap_or_default(),
-            schema: Some(Arc::new(schema)),
+            schema: Arc::new(schema),
             partition_by: metadata.partition_columns().to_vec(),
             // One that was added later is not in the files of before.
             has_all_columns: false,

@@ -293,7 +293,7 @@ impl SourceTable for IcebergSource {
             version: version(metadata),
             at: current.map(|snapshot| snapshot.snapshot_id().to_string()).unwrap_or_default(),
             files,
-            schema: Some(Arc::new(arrow)),
+            schema: Arc::new(arrow),
             partition_by: columns.names(),
             mark: String::new(),
             has_all_columns: true,

@@ -157,7 +157,7 @@ impl SourceTable for Fake {
     async fn snapshot(&self) -> Result<TableSnapshot> {
         let state = self.state();
         let (version, files) = (state.version, state.now.iter().map(|name| file(name)).collect());
-        let (schema, partition_by) = (None, Vec::new());
+        let (schema, partition_by) = (Arc::new(arrow_schema::Schema::empty()), Vec::new());
         let (id, at, mark) = ("t".to_owned(), version.to_string(), String::new());
         Ok(TableSnapshot { id, version, at, mark, files, schema, partition_by, has_all_columns: false })
     }

@@ -113,10 +113,9 @@ async fn without_source(
             }
             None => {
                 let Some(settings) = manifest.sources.get(&name) else { continue };
-                let way = "give the job file: it says how its sources are reached";
                 let listing =
                     async { Lake::connect(&settings.root.to_string(), &StorageOptions::default()).await?.list().await };
-                listing.await.map_err(|e: Error| e.way(way))?
+                listing.await.map_err(|e: Error| e.way("give the job file: it says how its sources are reached"))?
             }
         };
         let is_there = |file: &FileVersion| {
