@@ -181,6 +181,11 @@ fn database(uri: &str) -> Result<PathBuf> {
     Ok(PathBuf::from(path))
 }
 
+/// How the database `path` is looked at without changing it.
+fn to_look(path: &Path) -> SqliteConnectOptions {
+    SqliteConnectOptions::new().filename(path).read_only(true).busy_timeout(Duration::from_secs(20))
+}
+
 /// Whether the file `path` is a catalog, found out without changing it. An error when it, or its folder, cannot be.
 async fn is_catalog(options: &CatalogOptions, path: &Path) -> Result<bool> {
     let unavailable = |what: &str| {
@@ -199,8 +204,7 @@ async fn is_catalog(options: &CatalogOptions, path: &Path) -> Result<bool> {
         Err(error) => return Err(unavailable("cannot be looked at").caused_by(error)),
     }
     let failed = |error: sqlx::Error| unavailable("cannot be read").way("run again when it can be").caused_by(error);
-    let how = SqliteConnectOptions::new().filename(path).read_only(true).busy_timeout(Duration::from_secs(20));
-    let mut connection = how.connect().await.map_err(failed)?;
+    let mut connection = to_look(path).connect().await.map_err(failed)?;
     let columns = "SELECT name FROM pragma_table_info('iceberg_tables')";
     let columns: Vec<String> = sqlx::query_scalar(columns).fetch_all(&mut connection).await.map_err(failed)?;
     connection.close().await.map_err(failed)?;
@@ -223,8 +227,7 @@ async fn namesakes(options: &CatalogOptions, path: &Path) -> Result<Vec<String>>
             .way("run again when it can be")
             .caused_by(error)
     };
-    let how = SqliteConnectOptions::new().filename(path).read_only(true).busy_timeout(Duration::from_secs(20));
-    let mut connection = how.connect().await.map_err(failed)?;
+    let mut connection = to_look(path).connect().await.map_err(failed)?;
     let query =
         "SELECT catalog_name FROM iceberg_tables WHERE table_namespace = ? AND table_name = ? AND catalog_name <> ?";
     let names = sqlx::query_scalar(query)
