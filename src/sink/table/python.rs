@@ -13,7 +13,7 @@ pub fn run_python(script: &str, arguments: &[&Path]) -> Option<String> {
         eprintln!("skipped: LAKEMARK_READERS_PYTHON is not set, so no other program reads or writes the table");
         return None;
     };
-    // A thread that is still running at the end of the interpreter would end it as a failure.
+    // A thread that is still running at the end of the interpreter would end it as a failure (delta-io/delta-rs#2184).
     let script = format!("{script}\nimport os\nsys.stdout.flush()\nos._exit(0)\n");
     let output = Command::new(python).arg("-c").arg(&script).args(arguments).output().unwrap();
     let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));

@@ -2,6 +2,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 
+use lakemark::run_python;
 use lakemark::steps::STEPS;
 use rstest::rstest;
 use rustix::process::Signal;
@@ -132,10 +133,8 @@ fn a_lake_that_seems_gone_takes_nothing_out() {
 fn a_table_that_others_changed_gives_nothing_up(#[case] change: &str) {
     let mut scene = scene("delta");
     scene.run(&[]).done();
-    let python = std::env::var("LAKEMARK_READERS_PYTHON").unwrap();
     let script = format!("import sys, deltalake; table = deltalake.DeltaTable(sys.argv[1]); {change}");
-    let status = std::process::Command::new(python).args(["-c", &script]).arg(scene.out()).status();
-    assert!(status.unwrap().success());
+    run_python(&script, &[&scene.out()]).unwrap();
     for path in scene.lake.files.keys().cloned().collect::<Vec<_>>() {
         replace(&mut scene, &path);
     }

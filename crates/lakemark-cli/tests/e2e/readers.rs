@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{LazyLock, Mutex};
 
+use lakemark::run_python;
 use serde_json::{Value, json};
 
 const UNSET: &str = "LAKEMARK_READERS_PYTHON is not set, so DuckDB, Polars and pyarrow cannot read the output. \
@@ -33,11 +34,9 @@ static SERVER: LazyLock<Mutex<Server>> = LazyLock::new(|| {
 /// Writes the Parquet file at `path` again, with pyarrow and one row in each row group.
 #[track_caller]
 pub(crate) fn regroup(path: &Path) {
-    let python = std::env::var("LAKEMARK_READERS_PYTHON").expect(UNSET);
     let script =
         "import sys, pyarrow.parquet as pq; pq.write_table(pq.read_table(sys.argv[1]), sys.argv[1], row_group_size=1)";
-    let status = Command::new(python).args(["-c", script]).arg(path).status().unwrap();
-    assert!(status.success(), "pyarrow did not write {}", path.display());
+    run_python(script, &[path]).expect(UNSET);
 }
 
 /// The name of the database, beside the output, of the catalog that an Iceberg table is in.

@@ -1,6 +1,6 @@
 //! Lakes and stores on object stores: the real process against real servers.
 
-use lakemark::{Bucket, Root, StorageOptions};
+use lakemark::{Bucket, Root, StorageOptions, run_python};
 use object_store::ObjectStoreExt;
 use object_store::path::Path;
 use rstest::rstest;
@@ -158,17 +158,18 @@ if database:
     from pyiceberg.catalog.sql import SqlCatalog
     from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
     s3 = {'s3.endpoint': endpoint, 's3.access-key-id': 'test', 's3.secret-access-key': 'test', 's3.region': 'us-east-1'}
-    try: rows = SqlCatalog('default', uri='sqlite:///' + database, **s3).load_table('lake.docs').scan().to_arrow()
-    except (NoSuchNamespaceError, NoSuchTableError): sys.exit()
-    columns = [rows[name].cast('string') if name == 'text' else rows[name] for name in rows.column_names]
-    import pyarrow as pa
-    rows = pa.table(dict(zip(rows.column_names, columns)))
+    try:
+        rows = SqlCatalog('default', uri='sqlite:///' + database, **s3).load_table('lake.docs').scan().to_arrow()
+        columns = [rows[name].cast('string') if name == 'text' else rows[name] for name in rows.column_names]
+        import pyarrow as pa
+        rows = pa.table(dict(zip(rows.column_names, columns)))
+    except (NoSuchNamespaceError, NoSuchTableError): rows = None
 else:
     import deltalake
     s3 = {'endpoint': endpoint, 'access_key_id': 'test', 'secret_access_key': 'test', 'region': 'us-east-1', 'allow_http': 'true'}
-    if not deltalake.DeltaTable.is_deltatable(url, storage_options=s3): sys.exit()
-    rows = deltalake.DeltaTable(url, storage_options=s3).to_pyarrow_table()
-pq.write_table(rows, into)
+    there = deltalake.DeltaTable.is_deltatable(url, storage_options=s3)
+    rows = deltalake.DeltaTable(url, storage_options=s3).to_pyarrow_table() if there else None
+if rows is not None: pq.write_table(rows, into)
 ";
 
 #[rstest]
@@ -185,12 +186,9 @@ fn a_table_on_an_object_store_is_exact_over_crashes(#[values("delta", "iceberg")
     let fetch = |scene: &Scene| {
         let _ = std::fs::remove_dir_all(scene.out());
         std::fs::create_dir_all(scene.out()).unwrap();
-        let python = std::env::var("LAKEMARK_READERS_PYTHON").unwrap();
         let endpoint = std::env::var("LAKEMARK_TEST_S3").unwrap();
         let into = scene.out().join("lm-fetched.parquet");
-        let mut command = std::process::Command::new(python);
-        command.args(["-c", FETCH, &out, &endpoint]).args([&into, &database]);
-        assert!(command.status().unwrap().success());
+        run_python(FETCH, &[out.as_ref(), endpoint.as_ref(), &into, &database]).unwrap();
     };
     scene.run(&["--max-tasks", "3"]).expect(3, "partial");
     for (step, nth) in [

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use lakemark::run_python;
 use rstest::rstest;
 use serde_json::{Value, json};
 
@@ -403,8 +404,7 @@ fn instants_in_the_oldest_form_of_parquet_are_read_as_they_are() {
     let file = over.path().join(add["path"].as_str().unwrap());
     let script = "import sys, pyarrow.parquet as pq; t = pq.read_table(sys.argv[1]); \
         pq.write_table(t, sys.argv[1], use_deprecated_int96_timestamps=True)";
-    let python = std::env::var("LAKEMARK_READERS_PYTHON").unwrap();
-    assert!(Command::new(python).args(["-c", script]).arg(&file).status().unwrap().success());
+    run_python(script, &[&file]).unwrap();
     let log = over.path().join("_delta_log/00000000000000000000.json");
     let size = fs::metadata(&file).unwrap().len();
     let text = fs::read_to_string(&log).unwrap();

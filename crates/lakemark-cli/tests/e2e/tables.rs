@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use lakemark::run_python;
 use lakemark::steps::STEPS;
 use rstest::rstest;
 use rustix::process::Signal;
@@ -286,12 +287,11 @@ fn a_table_that_was_taken_back_under_a_run_is_refused(
     scene.lake.put_singles("last/f", 2, 20);
     let mut running = scene.start(&[], &[("LAKEMARK_STOP_AT", step)]);
     assert!(running.until_stopped());
-    let python = std::env::var("LAKEMARK_READERS_PYTHON").unwrap();
     let (script, table) = match kind {
         Delta => ("import sys, deltalake; deltalake.DeltaTable(sys.argv[1]).restore(0)", scene.out()),
         Iceberg => (ROLL_BACK, scene.out().with_file_name(super::readers::CATALOG)),
     };
-    assert!(std::process::Command::new(python).args(["-c", script]).arg(table).status().unwrap().success());
+    run_python(script, &[&table]).unwrap();
     let said = if kind == Delta { "restored" } else { "back" };
     running.signal(Signal::CONT);
     let ended_run = Scene::ran(&running.wait());
