@@ -79,7 +79,7 @@ async fn run_once(lake: &Lake, store: &ObjectCheckpointStore, sink: &Arc<Directo
         return Ok(0); // No work, no write.
     }
     // Now this process becomes the holder of the store. What is fixed for the source is recorded and compared.
-    let settings = SourceSettings { root: lake.root().clone(), format: "parquet".into(), mode: "files".into() };
+    let settings = SourceSettings::files(lake.root().clone(), "parquet");
     let run = store
         .begin(BeginOptions {
             sources: [(SOURCE.to_owned(), settings)].into(),

@@ -29,6 +29,7 @@ pub mod fuzzing;
 mod identity;
 #[cfg(feature = "testing")]
 pub mod injected;
+mod keys;
 mod operate;
 mod plan;
 mod run;
@@ -46,6 +47,7 @@ pub use identity::{
     AtomKey, AttemptNonce, CheckpointId, Epoch, Evidence, FileVersion, IMMUTABLE, InputId, ManifestVersion, Root,
     Sameness, StoreId, TableFile, TablePosition, TableStep,
 };
+pub use keys::*;
 pub use operate::{
     Blessing, ForgetPlan, Forgotten, Garbage, Lost, Rebase, Repair, Selection, bless_plan, bless_table_plan,
 };
@@ -57,9 +59,9 @@ pub use sink::*;
 pub use source::*;
 pub use storage::{Bucket, StorageOptions};
 pub use store::{
-    Binding, Checkpoint, CheckpointState, CheckpointStore, Counts, Expected, FileUpdate, Lease, Live, LiveVersion,
-    MemoryCheckpointStore, ObjectCheckpointStore, OutputFile, Seal, SealKind, SealOutcome, SealedFile, SourceSettings,
-    StoreRequests, TableState, Upload, View, output_name,
+    Binding, Checkpoint, CheckpointState, CheckpointStore, Counts, Expected, FileUpdate, KeyRows, KnownBySource, Lease,
+    Live, LiveVersion, MemoryCheckpointStore, ObjectCheckpointStore, OutputFile, Seal, SealKind, SealOutcome,
+    SealedFile, SealedKeys, SourceSettings, StoreRequests, TableState, Upload, View, output_name,
 };
 
 /// What the guide shows compiles.

@@ -15,6 +15,7 @@ pub const STEPS: &[&str] = &[
     "run.task",
     "run.output",
     "run.written",
+    "keys.after",
     "seal.before",
     "seal.after",
     "fold.before_segment",

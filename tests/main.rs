@@ -42,6 +42,8 @@ mod operate;
 mod power_loss;
 #[path = "core/pruning.rs"]
 mod pruning;
+#[path = "core/rows.rs"]
+mod rows;
 #[path = "core/source_plan.rs"]
 mod source_plan;
 #[path = "core/tables.rs"]

@@ -126,6 +126,7 @@ impl<'a> Dead<'a> {
     fn new(view: &'a View, newest: &Manifest, retained: &[Manifest], epoch: Epoch) -> Self {
         let manifests = || retained.iter().chain([newest]);
         let segments = manifests().flat_map(|manifest| manifest.segments.iter().map(|segment| segment.name()));
+        let keys = manifests().flat_map(|manifest| manifest.keys.iter().map(|segment| segment.name()));
         let intents = manifests().filter_map(|manifest| manifest.commits.open.as_ref().map(|intent| intent.name()));
         Self {
             view,
@@ -133,7 +134,7 @@ impl<'a> Dead<'a> {
             newest: newest.version,
             epoch,
             last_commit: newest.commits.last,
-            named: segments.chain(intents).collect(),
+            named: segments.chain(keys).chain(intents).collect(),
         }
     }
 
@@ -179,8 +180,14 @@ impl<'a> Dead<'a> {
             ObjectName::Manifest(_) => false,
             // Folded or void for ever: nobody reads a seal of an older epoch.
             ObjectName::Seal(id) => id.epoch < self.epoch,
+            // Folded with their seals, or of an attempt that lost.
+            ObjectName::Keys(id, attempt) => {
+                id.epoch < self.epoch || self.view.live.checkpoint(id).is_some_and(|row| row.attempt != attempt)
+            }
             ObjectName::Beat(epoch, _) => epoch < self.epoch,
-            ObjectName::Segment(version, _) => version <= self.newest && !self.named.contains(&name),
+            ObjectName::Segment(version, _) | ObjectName::KeySegment(version, _) => {
+                version <= self.newest && !self.named.contains(&name)
+            }
             // The next intent's object can be there before its manifest.
             ObjectName::Commit(n, _) => n <= self.last_commit && !self.named.contains(&name),
             // Its writer makes it again if it still lives; a probe is left for a while.

@@ -71,7 +71,12 @@ impl Repair {
             Ok(ObjectName::Seal(_) | ObjectName::Beat(..) | ObjectName::Probe(_) | ObjectName::Unfinished(_)) => {
                 &mut self.quarantined
             }
+            // Folded, if its epoch is over; else its seal says that it is missing, and goes with it.
+            Ok(ObjectName::Keys(..)) => &mut self.quarantined,
             Ok(name @ ObjectName::Segment(..)) if manifest.segments.iter().all(|segment| segment.name() != name) => {
+                &mut self.quarantined
+            }
+            Ok(name @ ObjectName::KeySegment(..)) if manifest.keys.iter().all(|segment| segment.name() != name) => {
                 &mut self.quarantined
             }
             Ok(name @ ObjectName::Commit(..)) if intent != Some(name) => &mut self.quarantined,

@@ -13,7 +13,7 @@ pub use atom_filter::AtomFilter;
 pub use policy::{MaxReplaced, OnChange, OnDelete, OnMoved, SourcePolicy};
 pub use prune::{PruneCounts, ScanTask, SchedulerHook};
 pub use scan_part::{OtherFormat, ScanPart};
-pub use source_plan::{PlannedFile, Reason, SourcePlan, SourceReport, plan_source};
+pub use source_plan::{KeyReport, PlannedFile, Reason, SourcePlan, SourceReport, plan_source};
 pub(crate) use superseded::Leaving;
 pub use superseded::{Successor, Superseded};
 pub(crate) use table::blessable;

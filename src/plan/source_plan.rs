@@ -101,6 +101,24 @@ pub struct SourceReport {
     pub warnings: Vec<String>,
     /// Whether footers of finished files were compared. Without it, `done` means: same path, size and token.
     pub verified: bool,
+    /// What was told by row; in rows mode only, and then files are counted only where they cannot be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keys: Option<KeyReport>,
+}
+
+/// Rows of a source in rows mode, by what was known of their keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct KeyReport {
+    /// Keys that were done before.
+    pub keys: u64,
+    /// Rows that were read.
+    pub read: u64,
+    /// Rows whose keys were done.
+    pub done: u64,
+    /// Rows whose keys other rows of this run have.
+    pub repeated: u64,
+    /// Rows that were not done.
+    pub new: u64,
 }
 
 /// What of one source is left to do.

@@ -237,6 +237,7 @@ mod tests {
             planned_from: ManifestVersion(1),
             sealed_at: 0,
             files: files.iter().map(sealed).collect(),
+            keys: None,
             outputs: Vec::new(),
             counts: Counts::default(),
         }

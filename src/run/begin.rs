@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::identity::{Epoch, ManifestVersion};
 use crate::steps::reach;
 use crate::store::chain::Appended;
-use crate::store::segment::{SegmentData, flush};
+use crate::store::segment::SegmentData;
 use crate::store::transition::{SegmentChange, Transition, check_settings};
 use crate::store::{Binding, Event, EventRow, Holder, Lease, ObjectCheckpointStore, ObjectName, SourceSettings, View};
 
@@ -81,16 +81,16 @@ impl ObjectCheckpointStore {
             };
             let event = Event::Opened { holder: holder.to_string() };
             let opened = EventRow { version, epoch, at: holder.since, event };
-            let mut delta = view.loose.then(SegmentData { events: vec![opened], ..SegmentData::default() });
+            let mut delta = view.loose.clone().then(SegmentData { events: vec![opened], ..SegmentData::default() });
             let mut segments = SegmentChange::default();
             if let Some(head) = view.head.as_ref().filter(|_| !delta.checkpoints.is_empty()) {
                 // A seal of an older epoch counts only if the manifest that fences it names it (I4).
-                let merged = flush(&self.medium, &head.manifest.segments, std::mem::take(&mut delta), version).await;
+                let merged = self.flush(&head.manifest, std::mem::take(&mut delta), version, &view.live).await;
                 if merged.is_err() && self.chain.newest_version().await? != Some(head.manifest.version) {
                     // What that manifest named may be garbage by now.
                     continue;
                 }
-                segments.now = Some(merged?);
+                segments = merged?;
             }
             reach("open.before_manifest");
             let open = Transition::Open {
@@ -111,7 +111,7 @@ impl ObjectCheckpointStore {
                 Appended::Newest(head) => {
                     reach("open.after_manifest");
                     tracing::info!(epoch = head.manifest.epoch.0, store = %self.root(), "opened an epoch");
-                    return Ok(Run::start(self.clone(), head, view.live, delta, options.lease));
+                    return Ok(Run::start(self.clone(), head, View { loose: delta, ..view }, options.lease));
                 }
                 // Decide again from the start, from what is there now.
                 Appended::Overtaken(_) => {}

@@ -11,18 +11,23 @@ use super::registry::{AtomRegistry, CheckpointIdMap};
 use super::worker::Worker;
 use crate::error::{Error, ErrorKind, Result};
 use crate::identity::{AttemptNonce, CheckpointId, InputId, ManifestVersion};
+use crate::keys::KnownKeys;
 use crate::plan::{Superseded, TableReached};
 use crate::steps::reach;
 use crate::store::chain::Appended;
 use crate::store::envelope::encode;
 use crate::store::invariants;
-use crate::store::segment::{Decision, Event, EventRow, SegmentData, flush};
+use crate::store::segment::{Decision, Event, EventRow, SegmentData};
 use crate::store::staging::Staging;
 use crate::store::transition::{SegmentChange, Transition};
-use crate::store::{FileUpdate, Head, Lease, Live, ObjectCheckpointStore, ObjectName, Seal, SealedFile, View};
+use crate::store::{
+    Counted, FileUpdate, Head, KnownBySource, Lease, Live, ObjectCheckpointStore, ObjectName, Seal, SealedFile, View,
+};
 
 /// Loose seals are folded when there are this many.
 const FOLD_AT: usize = 1_000;
+/// Or when so many row keys wait in memory for it.
+const FOLD_KEYS_AT: usize = 2_000_000;
 
 /// A won epoch: the right to seal, fold and commit. [`close`](Self::close) it when the work is done; a run that is only
 /// dropped leaves its seals for the next one, which finishes what this one did not.
@@ -47,10 +52,19 @@ pub(super) struct State {
     pub(super) live: Live,
     /// Rows of `live` that no segment holds yet.
     pub(super) delta: SegmentData,
+    /// The row keys that count, by source, as far as they were needed.
+    keys: KnownBySource,
     sealed: u64,
     /// Set while an append is on its way, and left so when it failed or was interrupted: what is newest is not known any
     /// more, and `live` and `delta` say what has not happened.
     broken: bool,
+}
+
+impl State {
+    fn counted(&mut self) -> Counted<'_> {
+        let manifest = Some(&self.head.manifest);
+        Counted { manifest, live: &mut self.live, loose: &self.delta, keys: &mut self.keys }
+    }
 }
 
 /// What an operator's verb changes.
@@ -63,20 +77,15 @@ pub(crate) enum Change {
 }
 
 impl Run {
-    pub(super) fn start(
-        store: ObjectCheckpointStore,
-        head: Head,
-        live: Live,
-        delta: SegmentData,
-        lease: Lease,
-    ) -> Self {
+    pub(super) fn start(store: ObjectCheckpointStore, head: Head, view: View, lease: Lease) -> Self {
+        let View { live, loose: delta, keys, .. } = view;
         let worker = Worker::new(store.clone(), &head);
         let epoch = head.manifest.epoch;
         let beats = tokio::spawn(beat(store.clone(), worker.clone(), lease));
         Self {
             store,
             worker,
-            state: Mutex::new(State { head, live, delta, sealed: 0, broken: false }),
+            state: Mutex::new(State { head, live, delta, keys, sealed: 0, broken: false }),
             next_input: Arc::new(AtomicU32::new(0)),
             checkpoints: CheckpointIdMap::new(epoch),
             atoms: Arc::default(),
@@ -116,6 +125,22 @@ impl Run {
     pub async fn view(&self) -> (Head, Live) {
         let state = self.state.lock().await;
         (state.head.clone(), state.live.clone())
+    }
+
+    /// What is there now, as a later run would read it.
+    pub async fn present(&self) -> View {
+        let state = self.state.lock().await;
+        let (head, live, keys) = (state.head.clone(), state.live.clone(), state.keys.clone());
+        View { head: Some(head), live, keys, ..View::default() }
+    }
+
+    /// The row keys of `source` that count, with what the tasks of this process claim; read at the first call.
+    ///
+    /// # Errors
+    /// As [`ObjectCheckpointStore::read`].
+    pub async fn keys_of(&self, source: &str) -> Result<Arc<KnownKeys>> {
+        let mut state = self.state.lock().await;
+        self.store.known_keys(&mut state.counted(), source).await
     }
 
     /// Looks at the live set without copying it.
@@ -160,7 +185,11 @@ impl Run {
 
     /// Folds loose seals when there are many; cheap otherwise.
     pub async fn fold_if_due(&self) -> Result<()> {
-        if self.worker.loose() < FOLD_AT { Ok(()) } else { self.fold().await }
+        if self.worker.loose() < FOLD_AT && self.worker.loose_keys() < FOLD_KEYS_AT {
+            Ok(())
+        } else {
+            self.fold().await
+        }
     }
 
     /// Folds every loose seal of this epoch. Nothing is written when there is none.
@@ -185,7 +214,7 @@ impl Run {
         let (head, live) = (state.head.clone(), std::mem::take(&mut state.live));
         drop(state);
         self.closed = true;
-        Ok(View { head: Some(head), live, loose: SegmentData::default() })
+        Ok(View { head: Some(head), live, ..View::default() })
     }
 
     /// Lets `event` happen with the next manifest.
@@ -193,6 +222,12 @@ impl Run {
         let manifest = &state.head.manifest;
         let row =
             EventRow { version: manifest.version.next(), epoch: manifest.epoch, at: crate::time::now_ms(), event };
+        if let Event::Withdrawn { checkpoints, .. } = &row.event {
+            // What is undone leaves sets of keys only by their being read again.
+            if checkpoints.iter().any(|id| state.live.checkpoint(*id).is_some_and(|row| row.source.is_some())) {
+                state.keys.clear();
+            }
+        }
         state.live.happen(row.clone());
         let delta = std::mem::take(&mut state.delta);
         state.delta = delta.then(SegmentData { events: vec![row], ..SegmentData::default() });
@@ -260,7 +295,11 @@ impl Run {
                 .way("see what changes the store besides lakemark, then run again: what it said is done again"));
         }
         for seal in &seals {
-            if let Some(rows) = state.live.decide(seal) {
+            let keys = match self.worker.take_sealed_keys(seal) {
+                Some(keys) => Some(keys),
+                None => self.store.read_sealed_keys(seal).await?,
+            };
+            if let Some(rows) = self.store.decide(&mut state.counted(), seal, keys).await? {
                 state.sealed += 1;
                 state.delta = std::mem::take(&mut state.delta).then(rows);
             }
@@ -299,10 +338,10 @@ impl Run {
         state.broken = true;
         let mut change = SegmentChange::default();
         if !state.delta.is_empty() {
-            let (old, version) = (&state.head.manifest.segments, state.head.manifest.version.next());
+            let manifest = &state.head.manifest;
             reach("fold.before_segment");
-            let merged = flush(&self.store.medium, old, state.delta.clone(), version).await;
-            change.now = Some(self.unless_fenced(merged).await?);
+            let flushed = self.store.flush(manifest, state.delta.clone(), manifest.version.next(), &state.live).await;
+            change = self.unless_fenced(flushed).await?;
         }
         self.append(state, &transition(change)).await?;
         state.delta = SegmentData::default();

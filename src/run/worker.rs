@@ -7,13 +7,15 @@ use std::sync::{Arc, OnceLock};
 use async_trait::async_trait;
 use dashmap::DashMap;
 
+use crate::blocking::off_thread;
 use crate::error::{Error, ErrorKind, Result};
-use crate::identity::{CheckpointId, Epoch, InputId, ManifestVersion, StoreId};
+use crate::identity::{AttemptNonce, CheckpointId, Epoch, InputId, ManifestVersion, StoreId};
 use crate::sink::Holder;
 use crate::steps::reach;
-use crate::store::envelope::encode;
+use crate::store::envelope::{digest, encode};
+use crate::store::keys::encode_keys;
 use crate::store::medium::Created;
-use crate::store::{Head, ObjectCheckpointStore, ObjectName, Seal, SealOutcome};
+use crate::store::{Head, KeyRows, ObjectCheckpointStore, ObjectName, Seal, SealOutcome, SealedKeys};
 
 #[async_trait]
 impl Holder for Worker {
@@ -41,6 +43,8 @@ struct Shared {
     sealed: DashMap<CheckpointId, Arc<Seal>>,
     /// Ids sealed by this process that a fold has decided.
     folded: DashMap<CheckpointId, ()>,
+    /// Row keys that this process wrote and that no fold has taken.
+    keys: DashMap<(CheckpointId, AttemptNonce), Arc<KeyRows>>,
 }
 
 impl Worker {
@@ -53,6 +57,7 @@ impl Worker {
             fenced: OnceLock::new(),
             sealed: DashMap::new(),
             folded: DashMap::new(),
+            keys: DashMap::new(),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -146,6 +151,60 @@ impl Worker {
         Ok(outcome)
     }
 
+    /// Writes the row keys of `source` that an attempt of `id` staged; what its seal says of them.
+    ///
+    /// # Errors
+    /// Those of the store. What was written without a seal is garbage.
+    pub(super) async fn put_keys(
+        &self,
+        id: CheckpointId,
+        attempt: AttemptNonce,
+        staged: Option<(Arc<str>, KeyRows)>,
+    ) -> Result<Option<SealedKeys>> {
+        let Some((source, rows)) = staged else { return Ok(None) };
+        let rows = Arc::new(rows);
+        let encoded = Arc::clone(&rows);
+        let bytes = off_thread(move || encode_keys(&encoded)).await;
+        let bytes = bytes.map_err(|error| Error::invalid("writing row keys was interrupted").caused_by(error))??;
+        let sealed = SealedKeys { source, keys: rows.len() as u64, bytes: bytes.len() as u64, digest: digest(&bytes) };
+        let name = ObjectName::Keys(id, attempt);
+        match self.shared.store.medium.create(name, bytes).await? {
+            Created::Ours => {}
+            Created::Taken(_) => {
+                let place = self.shared.store.medium.place(name);
+                return Err(Error::corrupt(place, "another object has the name of new row keys"));
+            }
+        }
+        self.shared.keys.insert((id, attempt), rows);
+        reach("keys.after");
+        Ok(Some(sealed))
+    }
+
+    /// The row keys of `seal`, which this process wrote, if it still has them; it has them no more.
+    pub(super) fn take_sealed_keys(&self, seal: &Seal) -> Option<KeyRows> {
+        let (_, rows) = self.shared.keys.remove(&(seal.id, seal.attempt))?;
+        Some(Arc::unwrap_or_clone(rows))
+    }
+
+    /// The seals of `input` in this epoch, by sequence: by whatever process.
+    ///
+    /// # Errors
+    /// Those of reading the store.
+    pub async fn seals_of(&self, input: InputId) -> Result<Vec<Arc<Seal>>> {
+        self.shared.store.seals_of(self.shared.store_id, self.shared.epoch, input).await
+    }
+
+    /// The fingerprints of the row keys that `seal` covers.
+    ///
+    /// # Errors
+    /// [`Corrupt`](ErrorKind::Corrupt) when they are missing or damaged.
+    pub async fn keys_of(&self, seal: &Seal) -> Result<Vec<u128>> {
+        if let Some(rows) = self.shared.keys.get(&(seal.id, seal.attempt)) {
+            return Ok(rows.fingerprints.clone());
+        }
+        Ok(self.shared.store.read_sealed_keys(seal).await?.unwrap_or_default().fingerprints)
+    }
+
     /// Takes the seal name of `input`, so that no attempt of it can seal any more. When a seal is there already, the
     /// task is sealed and counts: that seal is returned.
     pub async fn void(&self, input: InputId) -> Result<SealOutcome> {
@@ -161,6 +220,11 @@ impl Worker {
     /// Whether this process knows a seal of `id`, decided or not.
     pub fn is_sealed(&self, id: CheckpointId) -> bool {
         self.shared.sealed.contains_key(&id) || self.shared.folded.contains_key(&id)
+    }
+
+    /// How many row keys of this process wait for a fold.
+    pub(super) fn loose_keys(&self) -> usize {
+        self.shared.keys.iter().map(|rows| rows.len()).sum()
     }
 
     /// How many seals wait for a fold.

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::commit_object::CommitMember;
 use super::live::Live;
-use super::manifest::{Manifest, SegmentRef, TransitionKind};
+use super::manifest::{KeySegmentRef, Manifest, SegmentRef, TransitionKind};
 use super::segment::{CheckpointRow, Decision};
 use crate::error::{Error, ErrorKind, Result};
 use crate::identity::{CheckpointId, Epoch, ManifestVersion};
@@ -45,8 +45,13 @@ pub fn check_step(old: Option<&Manifest>, new: &Manifest) -> Result<()> {
     if let Some(segment) = new.segments.iter().find(strange) {
         return Err(broken("I1", format!("{} was not written for version {}", segment.name(), new.version.0)));
     }
+    let strange = |segment: &&KeySegmentRef| !old.keys.contains(segment) && segment.version != new.version;
+    if let Some(segment) = new.keys.iter().find(strange) {
+        return Err(broken("I1", format!("{} was not written for version {}", segment.name(), new.version.0)));
+    }
     let mut names = HashSet::new();
-    if !new.segments.iter().all(|segment| names.insert(segment.name())) {
+    let mut all = new.segments.iter().map(SegmentRef::name).chain(new.keys.iter().map(KeySegmentRef::name));
+    if !all.all(|name| names.insert(name)) {
         return Err(broken("I5", "a segment is named twice".into()));
     }
     if new.segments.windows(2).any(|pair| pair[0].level >= pair[1].level) {
@@ -140,6 +145,7 @@ mod tests {
                 planned_from: ManifestVersion(1),
                 sealed_at: 0,
                 files: Vec::new(),
+                keys: None,
                 outputs: member.outputs.clone(),
                 counts: Counts::default(),
             };

@@ -215,12 +215,25 @@ impl Live {
 
     /// Decides `seal`, once and for good, and adds it. Void seals are not recorded: they cover nothing.
     ///
-    /// A seal whose atoms are covered already is rejected, so that it cannot block the fold.
+    /// A seal whose atoms are covered already is rejected, so that it cannot block the fold. Of its row keys the live set
+    /// knows nothing: see [`decide_with`](Self::decide_with).
     pub fn decide(&mut self, seal: &Seal) -> Option<SegmentData> {
+        self.decide_with(seal, false)
+    }
+
+    /// As [`decide`](Self::decide), for who knows whether a row key of it `is_covered` already.
+    pub(crate) fn decide_with(&mut self, seal: &Seal, is_covered: bool) -> Option<SegmentData> {
         if seal.kind == SealKind::Void || self.is_decided(seal.id) {
             return None;
         }
-        Some(self.add(seal, if self.may_accept(seal) { Decision::Accepted } else { Decision::Rejected }))
+        let accepted = !is_covered && self.may_accept(seal);
+        Some(self.add(seal, if accepted { Decision::Accepted } else { Decision::Rejected }))
+    }
+
+    /// Checkpoints that count no more, whose row keys are undone.
+    pub(crate) fn undone(&self) -> HashSet<CheckpointId> {
+        let undone = self.checkpoints.values().filter(|row| row.decision == Decision::Withdrawn);
+        undone.map(|row| row.id).collect()
     }
 
     /// Adds `seal`, decided as `decision`; its rows.
@@ -350,6 +363,7 @@ mod tests {
             planned_from: ManifestVersion(1),
             sealed_at: 0,
             files: files.iter().map(sealed).collect(),
+            keys: None,
             outputs: Vec::new(),
             counts: Counts::default(),
         }

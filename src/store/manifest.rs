@@ -1,12 +1,14 @@
 //! One link of the chain of store states.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use super::holder::Holder;
 use super::names::ObjectName;
 use crate::identity::{AttemptNonce, Epoch, ManifestVersion, Root, StoreId};
+use crate::keys::KeySpec;
 
 /// A segment as a manifest names it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,6 +31,30 @@ impl SegmentRef {
     /// Its object.
     pub fn name(&self) -> ObjectName {
         ObjectName::Segment(self.version, self.nonce)
+    }
+}
+
+/// A segment of row keys as a manifest names it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeySegmentRef {
+    /// The source whose keys they are.
+    pub source: Arc<str>,
+    /// The manifest version it was written for.
+    pub version: ManifestVersion,
+    /// Its writer's nonce.
+    pub nonce: AttemptNonce,
+    /// Bytes.
+    pub bytes: u64,
+    /// XXH3-128 of its bytes.
+    pub digest: String,
+    /// Keys in it.
+    pub keys: u64,
+}
+
+impl KeySegmentRef {
+    /// Its object.
+    pub fn name(&self) -> ObjectName {
+        ObjectName::KeySegment(self.version, self.nonce)
     }
 }
 
@@ -124,6 +150,26 @@ pub struct SourceSettings {
     pub format: String,
     /// `files` or `rows`.
     pub mode: String,
+    /// What a key is; in rows mode only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keys: Option<KeySpec>,
+}
+
+impl SourceSettings {
+    /// In files mode.
+    pub fn files(root: Root, format: impl Into<String>) -> Self {
+        Self { root, format: format.into(), mode: "files".into(), keys: None }
+    }
+
+    /// In rows mode, by `keys`.
+    pub fn rows(root: Root, format: impl Into<String>, keys: KeySpec) -> Self {
+        Self { root, format: format.into(), mode: "rows".into(), keys: Some(keys) }
+    }
+
+    /// Whether it is of the same kind at the same place; what a key is may differ.
+    pub(super) fn is_at(&self, other: &Self) -> bool {
+        self.root == other.root && self.format == other.format && self.mode == other.mode
+    }
 }
 
 /// Which transition made a manifest.
@@ -175,6 +221,9 @@ pub struct Manifest {
     pub holder: Option<Holder>,
     /// All segments, newest (lowest level) first.
     pub segments: Vec<SegmentRef>,
+    /// All segments of row keys, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub keys: Vec<KeySegmentRef>,
     /// Where commits stand.
     pub commits: CommitState,
     /// The destination this store belongs to.

@@ -12,6 +12,7 @@ pub mod contract;
 pub(crate) mod envelope;
 pub(crate) mod holder;
 pub(crate) mod invariants;
+pub(crate) mod keys;
 mod live;
 pub(crate) mod manifest;
 pub(crate) mod medium;
@@ -26,16 +27,19 @@ mod verify;
 
 pub use checkpoint::{Checkpoint, CheckpointState, CheckpointStore, SealOutcome};
 pub use holder::{Holder, Lease};
+pub use keys::KeyRows;
 pub use live::{Live, LiveVersion};
 pub use manifest::{
-    Binding, CommitState, Head, Manifest, OpenIntent, SegmentRef, SourceSettings, TableState, TransitionKind,
+    Binding, CommitState, Head, KeySegmentRef, Manifest, OpenIntent, SegmentRef, SourceSettings, TableState,
+    TransitionKind,
 };
 pub use medium::{Patience, StoreRequests};
 pub use memory::MemoryCheckpointStore;
 pub(crate) use names::parse_output_name;
 pub use names::{ObjectName, output_name};
-pub use object::{Expected, ObjectCheckpointStore, View};
-pub use seal::{Counts, OutputFile, Seal, SealKind, SealedFile, Upload};
+pub(crate) use object::Counted;
+pub use object::{Expected, KnownBySource, ObjectCheckpointStore, View};
+pub use seal::{Counts, OutputFile, Seal, SealKind, SealedFile, SealedKeys, Upload};
 pub use segment::{CheckpointRow, Decision, Event, EventRow, FileUpdate, ForgottenFile};
-pub use transition::check_settings;
+pub use transition::{check_settings, check_source};
 pub use verify::{Fault, Verified};

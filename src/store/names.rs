@@ -16,10 +16,14 @@ pub enum ObjectName {
     Manifest(ManifestVersion),
     /// One seal.
     Seal(CheckpointId),
+    /// The row keys that one attempt staged.
+    Keys(CheckpointId, AttemptNonce),
     /// One beat of an epoch's holder.
     Beat(Epoch, u64),
     /// A segment, named for the manifest version it was written for.
     Segment(ManifestVersion, AttemptNonce),
+    /// A segment of row keys, named likewise.
+    KeySegment(ManifestVersion, AttemptNonce),
     /// What a commit adds and removes.
     Commit(u64, AttemptNonce),
     /// The name that sixteen creates race for before a store is used; left only by a crash.
@@ -35,7 +39,9 @@ impl ObjectName {
         match self {
             Self::Manifest(_) | Self::Beat(..) | Self::Probe(_) => 64 << 20,
             Self::Seal(_) => 1 << 30,
-            Self::Segment(..) | Self::Commit(..) | Self::Unfinished(_) => u64::MAX,
+            Self::Keys(..) | Self::Segment(..) | Self::KeySegment(..) | Self::Commit(..) | Self::Unfinished(_) => {
+                u64::MAX
+            }
         }
     }
 
@@ -60,6 +66,11 @@ impl ObjectName {
         format!("epochs/{epoch}/seals")
     }
 
+    /// The folder of the seals of a task, and of those of its neighbours.
+    pub fn seals_beside(epoch: Epoch, input: InputId) -> String {
+        format!("{}/{:05}", Self::seals(epoch), input.0 / BLOCK)
+    }
+
     /// The folder of an epoch's beats.
     pub fn beats(epoch: Epoch) -> String {
         format!("epochs/{epoch}/beats")
@@ -73,8 +84,10 @@ impl fmt::Display for ObjectName {
             Self::Seal(CheckpointId { epoch, input, sequence }) => {
                 write!(f, "epochs/{epoch}/seals/{:05}/{input}.{sequence:04}.json", input.0 / BLOCK)
             }
+            Self::Keys(id, attempt) => write!(f, "epochs/{}/keys/{id}/{attempt}.parquet", id.epoch),
             Self::Beat(epoch, n) => write!(f, "epochs/{epoch}/beats/{n:010}.json"),
             Self::Segment(version, nonce) => write!(f, "segments/{version}-{nonce}.parquet"),
+            Self::KeySegment(version, nonce) => write!(f, "keys/{version}-{nonce}.parquet"),
             Self::Commit(n, nonce) => write!(f, "commits/{n:010}-{nonce}.parquet"),
             Self::Probe(nonce) => write!(f, "probes/{nonce}"),
             Self::Unfinished(nonce) => write!(f, "{}/{nonce}", Self::UNFINISHED),
@@ -100,6 +113,10 @@ fn parse(text: &str) -> Option<ObjectName> {
             let (version, nonce) = file.strip_suffix(".parquet")?.split_once('-')?;
             ObjectName::Segment(version.parse().ok()?, nonce.parse().ok()?)
         }
+        ("keys", file) => {
+            let (version, nonce) = file.strip_suffix(".parquet")?.split_once('-')?;
+            ObjectName::KeySegment(version.parse().ok()?, nonce.parse().ok()?)
+        }
         ("commits", file) => {
             let (n, nonce) = file.strip_suffix(".parquet")?.split_once('-')?;
             ObjectName::Commit(n.parse().ok()?, nonce.parse().ok()?)
@@ -110,6 +127,10 @@ fn parse(text: &str) -> Option<ObjectName> {
             let epoch: Epoch = epoch.parse().ok()?;
             match parts.next()? {
                 "beats" => ObjectName::Beat(epoch, parts.next()?.strip_suffix(".json")?.parse().ok()?),
+                "keys" => {
+                    let id: CheckpointId = parts.next()?.parse().ok().filter(|id: &CheckpointId| id.epoch == epoch)?;
+                    ObjectName::Keys(id, parts.next()?.strip_suffix(".parquet")?.parse().ok()?)
+                }
                 "seals" => {
                     let _block = parts.next()?;
                     let (input, sequence) = parts.next()?.strip_suffix(".json")?.split_once('.')?;
@@ -163,8 +184,12 @@ mod tests {
             (0..u64::from(u32::MAX), any::<u32>(), 0u32..20_000).prop_map(|(e, i, sequence)| {
                 ObjectName::Seal(CheckpointId { epoch: Epoch(e), input: InputId(i), sequence })
             }),
+            (0..u64::from(u32::MAX), any::<u32>(), 0u32..20_000, nonce()).prop_map(|(e, i, sequence, n)| {
+                ObjectName::Keys(CheckpointId { epoch: Epoch(e), input: InputId(i), sequence }, n)
+            }),
             (0..1_000u64, 0..1_000u64).prop_map(|(e, n)| ObjectName::Beat(Epoch(e), n)),
             (any::<u64>(), nonce()).prop_map(|(v, n)| ObjectName::Segment(ManifestVersion(v), n)),
+            (any::<u64>(), nonce()).prop_map(|(v, n)| ObjectName::KeySegment(ManifestVersion(v), n)),
             (0..u64::from(u32::MAX), nonce()).prop_map(|(v, n)| ObjectName::Commit(v, n)),
         ]
     }
@@ -203,6 +228,7 @@ mod tests {
             "epochs/0000000001/seals/00001/0000000001.0000.json",
             "epochs/0000000001/seals/00000/0000000001.0000.json/x",
             "commits/0000000003-zz.parquet",
+            "epochs/0000000001/keys/0000000002-0000000001-0000/af9e26d63ea9f82b.parquet",
             "unfinished/x",
         ] {
             assert!(name.parse::<ObjectName>().is_err(), "{name}");

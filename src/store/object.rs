@@ -1,24 +1,35 @@
 //! The checkpoint store on object storage or a disk: reading its state, probing the backend.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use futures::{StreamExt, TryStreamExt};
 use object_store::{ObjectStore, PutMode};
 
 use super::chain::Chain;
-use super::envelope::decode;
+use super::envelope::{decode, digest};
 use super::invariants::may_count;
+use super::keys::{KeyRows, decode_keys, flush_keys, load_keys};
 use super::live::Live;
 use super::manifest::{Head, Manifest, TableState};
 use super::medium::{Medium, Patience, StoreRequests, is_definite};
 use super::names::ObjectName;
 use super::seal::{OutputFile, Seal};
-use super::segment::{Levels, SegmentData};
+use super::segment::{Decision, Levels, SegmentData, flush};
+use super::transition::SegmentChange;
+use crate::blocking::off_thread;
 use crate::disk::{Disk, DiskStore, RealDisk};
 use crate::error::{Error, ErrorKind, Result};
-use crate::identity::{AttemptNonce, CheckpointId, Epoch, Root, StoreId};
+use crate::identity::{AttemptNonce, CheckpointId, Epoch, InputId, ManifestVersion, Root, StoreId};
+use crate::keys::KnownKeys;
 use crate::storage::{Bucket, StorageOptions};
+
+/// Row keys that count, by source.
+pub type KnownBySource = HashMap<Arc<str>, Arc<KnownKeys>>;
+
+/// Memory for row keys, unless another budget is given.
+const KEY_MEMORY: u64 = 2 << 30;
 
 /// A store, not yet written to. Opening and reading change nothing; [`begin`](Self::begin) wins an epoch.
 #[derive(Debug, Clone)]
@@ -27,6 +38,14 @@ pub struct ObjectCheckpointStore {
     pub(crate) chain: Chain,
     root: Root,
     endpoint: Arc<str>,
+    keys_in: Arc<KeysIn>,
+}
+
+/// Where row keys are kept while they are used.
+#[derive(Debug)]
+struct KeysIn {
+    memory: u64,
+    folder: PathBuf,
 }
 
 /// The state of a store at one manifest version, with the loose seals of its epoch decided on top.
@@ -38,6 +57,8 @@ pub struct View {
     pub live: Live,
     /// Rows of `live` that no segment holds yet: the loose seals, decided in the order of their names.
     pub loose: SegmentData,
+    /// The row keys that count, by source, as far as they were needed.
+    pub keys: KnownBySource,
 }
 
 /// What a store says that its destination holds.
@@ -57,7 +78,22 @@ pub struct Expected {
     pub table: Option<TableState>,
 }
 
+/// What decides a seal: the state, and the row keys that count in it.
+#[derive(Debug)]
+pub(crate) struct Counted<'a> {
+    pub(crate) manifest: Option<&'a Manifest>,
+    pub(crate) live: &'a mut Live,
+    /// What no segment holds yet.
+    pub(crate) loose: &'a SegmentData,
+    pub(crate) keys: &'a mut KnownBySource,
+}
+
 impl View {
+    pub(crate) fn counted(&mut self) -> Counted<'_> {
+        let manifest = self.head.as_ref().map(|head| &head.manifest);
+        Counted { manifest, live: &mut self.live, loose: &self.loose, keys: &mut self.keys }
+    }
+
     /// Whether a run has something to finish even without new work: loose or uncommitted checkpoints, an open intent.
     pub fn needs_epoch(&self) -> bool {
         !self.loose.checkpoints.is_empty()
@@ -136,7 +172,15 @@ impl ObjectCheckpointStore {
     /// A store on any object store, whose own root is the store's prefix; `root` names it in messages.
     pub fn on(root: Root, objects: Arc<dyn ObjectStore>) -> Self {
         let medium = Medium::new(objects, root.to_string(), Patience::default());
-        Self { chain: Chain::new(medium.clone()), medium, endpoint: root.to_string().into(), root }
+        let keys_in = Arc::new(KeysIn { memory: KEY_MEMORY, folder: std::env::temp_dir() });
+        Self { chain: Chain::new(medium.clone()), medium, endpoint: root.to_string().into(), root, keys_in }
+    }
+
+    /// With at most `memory` bytes of row keys in memory; what is beyond is in a file in `folder`, on a local disk.
+    #[must_use]
+    pub fn with_key_memory(mut self, memory: u64, folder: impl Into<PathBuf>) -> Self {
+        self.keys_in = Arc::new(KeysIn { memory, folder: folder.into() });
+        self
     }
 
     /// With another patience towards a store that does not answer.
@@ -184,7 +228,7 @@ impl ObjectCheckpointStore {
 
     async fn read_at(&self, head: Head) -> Result<View> {
         let live = Live::new(Levels::read(&self.medium, &head.manifest).await?);
-        self.with_loose(head, live).await
+        self.with_loose(head, live, KnownBySource::default()).await
     }
 
     /// What is there now, given what was there: segments are not read again while nothing was folded since.
@@ -198,20 +242,107 @@ impl ObjectCheckpointStore {
         match self.chain.newest().await? {
             // Loose seals are decided in the order of their names, which later ones can come before.
             Some(head) if view.head.as_ref() == Some(&head) && view.loose.is_empty() => {
-                self.with_loose(head, view.live).await
+                self.with_loose(head, view.live, view.keys).await
             }
             _ => self.read().await,
         }
     }
 
-    /// Decides the loose seals of the epoch of `head` on top of `live`.
-    async fn with_loose(&self, head: Head, mut live: Live) -> Result<View> {
+    /// Decides the loose seals of the epoch of `head` on top of `live`, whose row keys are `keys` as far as they were read.
+    async fn with_loose(&self, head: Head, live: Live, keys: KnownBySource) -> Result<View> {
         let (store, epoch) = (head.manifest.store, head.manifest.epoch);
-        let mut loose = SegmentData::default();
-        for seal in self.loose_seals(store, epoch, &live, &BTreeMap::new()).await? {
-            loose = loose.then(live.decide(&seal).unwrap_or_default());
+        let seals = self.loose_seals(store, epoch, &live, &BTreeMap::new()).await?;
+        let mut view = View { head: Some(head), live, keys, ..View::default() };
+        for seal in seals {
+            let rows = self.read_sealed_keys(&seal).await?;
+            let decided = self.decide(&mut view.counted(), &seal, rows).await?;
+            view.loose = view.loose.then(decided.unwrap_or_default());
         }
-        Ok(View { head: Some(head), live, loose })
+        Ok(view)
+    }
+
+    /// Decides `seal`, whose row keys are `rows`, on top of what `counted`; what a segment has to record of it.
+    pub(crate) async fn decide(
+        &self,
+        counted: &mut Counted<'_>,
+        seal: &Seal,
+        rows: Option<KeyRows>,
+    ) -> Result<Option<SegmentData>> {
+        let (Some(sealed), Some(rows)) = (&seal.keys, rows) else { return Ok(counted.live.decide(seal)) };
+        if counted.live.is_decided(seal.id) {
+            return Ok(None);
+        }
+        let known = self.known_keys(counted, &sealed.source).await?;
+        let is_covered = known.is_covered(&rows.fingerprints)?;
+        let Some(mut data) = counted.live.decide_with(seal, is_covered) else { return Ok(None) };
+        let counts = data.checkpoints.iter().all(|row| row.decision == Decision::Accepted);
+        known.decide(&rows.fingerprints, counts)?;
+        if counts {
+            data.keys.entry(Arc::clone(&sealed.source)).or_default().push(rows);
+        }
+        Ok(Some(data))
+    }
+
+    /// The row keys of `source` that count, read at the first call.
+    pub(crate) async fn known_keys(&self, counted: &mut Counted<'_>, source: &str) -> Result<Arc<KnownKeys>> {
+        if let Some(known) = counted.keys.get(source) {
+            return Ok(Arc::clone(known));
+        }
+        let undone = counted.live.undone();
+        let segments = counted.manifest.iter().flat_map(|manifest| &manifest.keys).filter(|s| &*s.source == source);
+        let KeysIn { memory, folder } = &*self.keys_in;
+        let (done, _) = load_keys(&self.medium, segments.cloned().collect(), &undone, *memory, folder).await?;
+        let known = KnownKeys::new(done, *memory, folder);
+        for rows in counted.loose.keys.get(source).into_iter().flatten() {
+            known.decide(&rows.clone().without(&undone)?.fingerprints, true)?;
+        }
+        let known = Arc::new(known);
+        counted.keys.insert(source.into(), Arc::clone(&known));
+        Ok(known)
+    }
+
+    /// How many of the folded row keys of `source` two checkpoints cover that count.
+    pub(super) async fn twice_covered(&self, manifest: &Manifest, live: &Live, source: &str) -> Result<u64> {
+        let segments = manifest.keys.iter().filter(|segment| &*segment.source == source).cloned().collect();
+        let KeysIn { memory, folder } = &*self.keys_in;
+        let (_, twice) = load_keys(&self.medium, segments, &live.undone(), *memory, folder).await?;
+        Ok(twice)
+    }
+
+    /// Writes `delta` beside the segments that `manifest` names, for manifest `version`.
+    pub(crate) async fn flush(
+        &self,
+        manifest: &Manifest,
+        mut delta: SegmentData,
+        version: ManifestVersion,
+        live: &Live,
+    ) -> Result<SegmentChange> {
+        let mut change = SegmentChange::default();
+        let keys = std::mem::take(&mut delta.keys);
+        if !keys.is_empty() {
+            change.keys = Some(flush_keys(&self.medium, &manifest.keys, keys, version, &live.undone()).await?);
+        }
+        change.now = Some(flush(&self.medium, &manifest.segments, delta, version).await?);
+        Ok(change)
+    }
+
+    /// The row keys that `seal` names; `None`: it names none.
+    ///
+    /// # Errors
+    /// [`Corrupt`](ErrorKind::Corrupt) when they are missing or damaged.
+    pub(crate) async fn read_sealed_keys(&self, seal: &Seal) -> Result<Option<KeyRows>> {
+        let (Some(name), Some(sealed)) = (seal.keys_name(), &seal.keys) else { return Ok(None) };
+        let place = self.medium.place(name);
+        let way = |error: Error| error.way("delete the seal that names them: what it covers is then done again");
+        let Some(bytes) = self.medium.get(name).await? else {
+            return Err(way(Error::corrupt(&place, format!("the row keys of {} are missing", seal.id))));
+        };
+        if digest(&bytes) != sealed.digest {
+            let what = format!("the row keys of {} are damaged: their checksum is not the one in its seal", seal.id);
+            return Err(way(Error::corrupt(&place, what)));
+        }
+        let rows = off_thread(move || decode_keys(&place, bytes)).await;
+        rows.map_err(|error| Error::invalid("reading row keys was interrupted").caused_by(error))?.map(Some)
     }
 
     /// The seals of `epoch` that `live` has not decided, in the order of their names. Those in `known` are not read again.
@@ -236,6 +367,21 @@ impl ObjectCheckpointStore {
         futures::stream::iter(reads).buffered(16).try_collect().await
     }
 
+    /// The seals of one task in `epoch`, in the order of their names.
+    pub(crate) async fn seals_of(&self, store: StoreId, epoch: Epoch, input: InputId) -> Result<Vec<Arc<Seal>>> {
+        let names = self.medium.list(&ObjectName::seals_beside(epoch, input)).await?;
+        let mut ids: Vec<CheckpointId> = names
+            .iter()
+            .filter_map(|name| match name.parse() {
+                Ok(ObjectName::Seal(id)) if id.epoch == epoch && id.input == input => Some(id),
+                _ => None,
+            })
+            .collect();
+        ids.sort_unstable();
+        let reads: Vec<_> = ids.into_iter().map(|id| self.known_or_read(store, id, None)).collect();
+        futures::stream::iter(reads).buffered(16).try_collect().await
+    }
+
     /// Reads one seal that was listed, unless it is known.
     async fn known_or_read(&self, store: StoreId, id: CheckpointId, known: Option<Arc<Seal>>) -> Result<Arc<Seal>> {
         if let Some(seal) = known {
@@ -254,6 +400,14 @@ impl ObjectCheckpointStore {
             .map_err(|e| e.way("delete this seal: the atoms it covers are then done again"))?;
         seal.check(store, id, &place)?;
         Ok(Arc::new(seal))
+    }
+
+    /// The row keys of `source` that count in `view`, read at the first call: what a process filters by.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub async fn keys_of(&self, view: &mut View, source: &str) -> Result<Arc<KnownKeys>> {
+        self.known_keys(&mut view.counted(), source).await
     }
 
     /// The newest manifest, without what it names; `None` for a new store.

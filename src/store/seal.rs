@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::names::output_stem;
+use super::names::{ObjectName, output_stem};
 use crate::coverage::Coverage;
 use crate::error::{Error, Result};
 use crate::identity::{AttemptNonce, CheckpointId, Evidence, FileVersion, ManifestVersion, StoreId};
@@ -91,6 +91,19 @@ impl OutputFile {
     }
 }
 
+/// The row keys that a seal covers, in an object of their own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SealedKeys {
+    /// The source's name.
+    pub source: std::sync::Arc<str>,
+    /// How many.
+    pub keys: u64,
+    /// Bytes of the object.
+    pub bytes: u64,
+    /// XXH3-128 of its bytes.
+    pub digest: String,
+}
+
 /// Rows of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Counts {
@@ -119,6 +132,9 @@ pub struct Seal {
     pub sealed_at: i64,
     /// What it covers: exactly the atoms whose every row is in `outputs` or was dropped by the pipeline (I2).
     pub files: Vec<SealedFile>,
+    /// The row keys that it covers, likewise; in rows mode only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keys: Option<SealedKeys>,
     /// What came out.
     pub outputs: Vec<OutputFile>,
     /// Rows.
@@ -136,9 +152,15 @@ impl Seal {
             planned_from,
             sealed_at: now,
             files: Vec::new(),
+            keys: None,
             outputs: Vec::new(),
             counts: Counts::default(),
         }
+    }
+
+    /// The object of its row keys, if it has any.
+    pub fn keys_name(&self) -> Option<ObjectName> {
+        self.keys.as_ref().map(|_| ObjectName::Keys(self.id, self.attempt))
     }
 
     /// Checks that the seal is of `store` and `id` and names only files of its own attempt.

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use super::holder::Holder;
 use super::invariants;
 use super::manifest::{
-    Binding, CommitState, Head, Manifest, OpenIntent, SegmentRef, SourceSettings, TableState, TransitionKind,
+    Binding, CommitState, Head, KeySegmentRef, Manifest, OpenIntent, SegmentRef, SourceSettings, TableState,
+    TransitionKind,
 };
 use crate::error::{Error, Result};
 use crate::identity::{AttemptNonce, Epoch, ManifestVersion, Root, StoreId};
@@ -26,6 +27,8 @@ pub struct Stamp {
 pub struct SegmentChange {
     /// All segments after it, newest first; `None` leaves the list as it is.
     pub now: Option<Vec<SegmentRef>>,
+    /// All segments of row keys after it, oldest first; `None` leaves the list as it is.
+    pub keys: Option<Vec<KeySegmentRef>>,
 }
 
 /// What makes finished work undone.
@@ -153,6 +156,9 @@ impl Transition {
         if let Some(now) = &self.segments().now {
             new.segments.clone_from(now);
         }
+        if let Some(keys) = &self.segments().keys {
+            new.keys.clone_from(keys);
+        }
         match self {
             Self::Open { holder, sources, sink, endpoint, .. } => {
                 new.endpoint.clone_from(endpoint);
@@ -221,6 +227,7 @@ fn first(stamp: Stamp) -> Manifest {
         transition: TransitionKind::Open,
         holder: None,
         segments: Vec::new(),
+        keys: Vec::new(),
         commits: CommitState::default(),
         sink: None,
         table: None,
@@ -241,6 +248,31 @@ fn record(new: &mut Manifest, sources: &BTreeMap<String, SourceSettings>, sink: 
     Ok(())
 }
 
+/// Compares what a run says of the source `name` with what a store recorded of it, if it knows it.
+///
+/// # Errors
+/// As [`check_settings`].
+pub fn check_source(known: &Manifest, name: &str, settings: &SourceSettings) -> Result<()> {
+    let Some(recorded) = known.sources.get(name) else { return Ok(()) };
+    if recorded.is_at(settings) {
+        return match (&settings.keys, &recorded.keys) {
+            (Some(now), Some(before)) => now.check_against(before, name),
+            _ => Ok(()),
+        };
+    }
+    let shown = |s: &SourceSettings| format!("{} ({}, {} mode)", s.root, s.format, s.mode);
+    let what = format!("source `{name}` is {} here, but {} in the store", shown(settings), shown(recorded));
+    let error = Error::refused(what).safe("nothing was changed").way("give the source the settings that the store has");
+    let error = match recorded.mode == settings.mode {
+        true => error.way("if the same files are at another place now: lakemark rebase JOB"),
+        // What is done by file says nothing of rows, and the reverse.
+        false => error,
+    };
+    Err(error
+        .way("give it another `name`, to track it as a further source")
+        .way("use another `store` and destination, to begin anew"))
+}
+
 /// Compares the settings of a run with those a store recorded (R13, R121, R122).
 ///
 /// # Errors
@@ -251,21 +283,9 @@ pub fn check_settings(
     sink: Option<&Binding>,
 ) -> Result<()> {
     for (name, settings) in sources {
+        check_source(known, name, settings)?;
         match known.sources.get(name) {
-            Some(recorded) if recorded == settings => {}
-            Some(recorded) => {
-                let shown = |s: &SourceSettings| format!("{} ({}, {} mode)", s.root, s.format, s.mode);
-                return Err(Error::refused(format!(
-                    "source `{name}` is {} here, but {} in the store",
-                    shown(settings),
-                    shown(recorded)
-                ))
-                .safe("nothing was changed")
-                .way("give the source the settings that the store has")
-                .way("if the same files are at another place now: lakemark rebase JOB")
-                .way("give it another `name`, to track it as a further source")
-                .way("use another `store` and destination, to begin anew"));
-            }
+            Some(_) => {}
             None if known.sources.keys().any(|k| !sources.contains_key(k)) => {
                 let names: Vec<_> = known.sources.keys().map(|k| format!("`{k}`")).collect();
                 return Err(Error::refused(format!(
@@ -393,7 +413,8 @@ mod tests {
             digest: String::new(),
             rows: 1,
         };
-        let fold = |segments: &[SegmentRef]| Transition::Fold(SegmentChange { now: Some(segments.to_vec()) });
+        let fold =
+            |segments: &[SegmentRef]| Transition::Fold(SegmentChange { now: Some(segments.to_vec()), keys: None });
         let (one, two) = (segment(2, 0), segment(2, 0));
         let forbidden: Vec<(&str, Vec<Transition>)> = vec![
             ("I8", vec![Transition::Fold(nothing())]),

@@ -1,6 +1,6 @@
 //! Looking at every object of a store, whatever the first fault says.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use bytes::Bytes;
 use futures::{StreamExt, stream};
@@ -9,6 +9,8 @@ use serde::Serialize;
 use super::chain::kept;
 use super::envelope::{decode, digest};
 use super::invariants::may_prune;
+use super::keys::decode_keys;
+use super::live::Live;
 use super::manifest::{Head, Manifest};
 use super::names::ObjectName;
 use super::object::ObjectCheckpointStore;
@@ -68,6 +70,7 @@ impl ObjectCheckpointStore {
         let mut manifests: BTreeMap<ManifestVersion, Head> = BTreeMap::new();
         let mut segments: BTreeMap<ObjectName, String> = BTreeMap::new();
         let mut commits: BTreeMap<ObjectName, String> = BTreeMap::new();
+        let mut keys: BTreeMap<ObjectName, String> = BTreeMap::new();
         let mut seals: Vec<(ObjectName, Seal)> = Vec::new();
         let read = async |name: ObjectName| (name, self.medium.get(name).await);
         let reads: Vec<_> = objects.into_iter().map(read).collect();
@@ -95,6 +98,14 @@ impl ObjectCheckpointStore {
                     commits.insert(name, digest(&bytes));
                     whole(place, bytes, |place, bytes| commit_object::decode(place, bytes).map(drop)).await
                 }
+                ObjectName::KeySegment(..) => {
+                    segments.insert(name, digest(&bytes));
+                    whole(place, bytes, |place, bytes| decode_keys(place, bytes).map(drop)).await
+                }
+                ObjectName::Keys(..) => {
+                    keys.insert(name, digest(&bytes));
+                    whole(place, bytes, |place, bytes| decode_keys(place, bytes).map(drop)).await
+                }
                 ObjectName::Beat(..) => decode::<AttemptNonce>("beat", &place, &bytes).map(drop),
                 ObjectName::Probe(_) | ObjectName::Unfinished(_) => Ok(()),
             };
@@ -114,6 +125,15 @@ impl ObjectCheckpointStore {
             if let Err(error) = seal.check(manifest.store, id, "") {
                 verified.fault(*name, error.what());
             }
+            // Those of older epochs are folded, and their keys may be collected before them.
+            let staged = seal.keys_name().zip(seal.keys.as_ref()).filter(|_| id.epoch == manifest.epoch);
+            if let Some((object, sealed)) = staged {
+                match keys.get(&object) {
+                    Some(found) if *found == sealed.digest => {}
+                    Some(_) => verified.fault(*name, "the row keys that it names are not what it says"),
+                    None => verified.fault(*name, "the row keys that it names are not there"),
+                }
+            }
         }
         // A fenced writer can have created a pruned name again: nothing is decided from it.
         manifests.retain(|version, _| !may_prune(*version, manifest.version, kept()));
@@ -122,11 +142,20 @@ impl ObjectCheckpointStore {
         for segment in manifest.segments.iter().filter(|segment| !segments.contains_key(&segment.name())) {
             verified.fault(segment.name(), "the newest manifest names it, and it is not there");
         }
+        for segment in manifest.keys.iter().filter(|segment| !segments.contains_key(&segment.name())) {
+            verified.fault(segment.name(), "the newest manifest names it, and it is not there");
+        }
         for intent in manifest.commits.open.iter().filter(|intent| !commits.contains_key(&intent.name())) {
             verified.fault(intent.name(), "the open intent names it, and it is not there");
         }
         if verified.faults.is_empty() {
-            verified.check_live(Levels::read(&self.medium, &manifest).await?);
+            let live = verified.check_live(Levels::read(&self.medium, &manifest).await?);
+            for source in manifest.keys.iter().map(|segment| &*segment.source).collect::<BTreeSet<_>>() {
+                if self.twice_covered(&manifest, &live, source).await? > 0 {
+                    let what = format!("I5: a key of source `{source}` is covered twice");
+                    verified.faults.push(Fault { object: "keys".into(), what });
+                }
+            }
         }
         verified.faults.sort_by(|a, b| a.object.cmp(&b.object));
         verified.faults.dedup();
@@ -177,8 +206,9 @@ impl Verified {
     ) {
         for head in manifests.values() {
             let named = head.manifest.segments.iter().map(|s| (s.name(), &s.digest, segments));
+            let keys = head.manifest.keys.iter().map(|s| (s.name(), &s.digest, segments));
             let intent = head.manifest.commits.open.iter().map(|i| (i.name(), &i.digest, commits));
-            for (name, digest, found) in named.chain(intent) {
+            for (name, digest, found) in named.chain(keys).chain(intent) {
                 let is_told = || self.faults.iter().any(|fault| fault.object == name.to_string());
                 if found.get(&name).is_some_and(|is| is != digest) && !is_told() {
                     self.fault(name, "its checksum is not the one that a manifest names");
@@ -188,13 +218,13 @@ impl Verified {
     }
 
     /// I5: no part of a file version is covered by two live checkpoints; and every record has its checkpoint.
-    fn check_live(&mut self, data: SegmentData) {
+    fn check_live(&mut self, data: SegmentData) -> Live {
         let ids: HashSet<_> = data.checkpoints.iter().map(|row| row.id).collect();
         let orphan = data.files.iter().find(|row| !ids.contains(&row.checkpoint)).map(|row| row.checkpoint);
         if let Some(id) = orphan {
             self.faults.push(Fault { object: "segments".into(), what: format!("files of {id} without its record") });
         }
-        let live = super::Live::new(data);
+        let live = Live::new(data);
         let sources: Vec<String> = live.sources().map(str::to_owned).collect();
         for source in &sources {
             for (path, versions) in live.files(source) {
@@ -208,5 +238,6 @@ impl Verified {
                 }
             }
         }
+        live
     }
 }

@@ -75,6 +75,7 @@ async fn the_winner_of_a_name_is_who_is_read_there() {
         planned_from: run.worker().known_version(),
         sealed_at: 0,
         files: vec![whole("a")],
+        keys: None,
         outputs: vec![],
         counts: Counts::default(),
     };

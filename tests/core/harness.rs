@@ -290,7 +290,7 @@ async fn collect(store: &ObjectCheckpointStore, objects: &dyn ObjectStore, sink:
         let needed = match folder {
             "manifests" => manifests.len() <= 100,
             // Their nonces are in a manifest that is kept.
-            "segments" | "commits" => text.contains(&format!("{:?}", nonce.unwrap())),
+            "segments" | "keys" | "commits" => text.contains(&format!("{:?}", nonce.unwrap())),
             "epochs" => rest.starts_with(&epoch.to_string()),
             // For an hour: it may be of a process that is probing now; and for ever: a person looks at it.
             "probes" | "quarantine" => true,

@@ -317,7 +317,7 @@ fn expected_of(head: &lakemark::store::Head, live: &lakemark::Live) -> Option<la
 async fn a_rebased_source_is_planned_from_its_new_root() {
     let site = Site::quick();
     let root = site.root("lake");
-    let settings = lakemark::SourceSettings { root, format: "parquet".into(), mode: "files".into() };
+    let settings = lakemark::SourceSettings::files(root, "parquet");
     let sources = BTreeMap::from([(SOURCE.to_owned(), settings.clone())]);
     let begin = |sources| lakemark::BeginOptions { sources, ..crate::harness::takeover() };
     site.store().begin(begin(sources)).await.unwrap().close().await.unwrap();

@@ -58,6 +58,7 @@ fn view(parts: impl IntoIterator<Item = SealedFile>) -> View {
             planned_from: ManifestVersion(1),
             sealed_at: 0,
             files: vec![part],
+            keys: None,
             outputs: vec![],
             counts: Counts::default(),
         };

@@ -64,7 +64,7 @@ impl Site {
     /// What an epoch is opened with.
     pub(crate) fn options(&self, wait: Wait) -> BeginOptions {
         let format = if self.world.scenario.parquet { "parquet" } else { "text" };
-        let settings = SourceSettings { root: root(LAKE), format: format.into(), mode: "files".into() };
+        let settings = SourceSettings::files(root(LAKE), format);
         BeginOptions {
             sources: BTreeMap::from([(SOURCE.to_owned(), settings)]),
             sink: Some(self.sink().binding()),

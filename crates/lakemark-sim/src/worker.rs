@@ -128,7 +128,8 @@ impl Attempt {
             Hands::Remote(worker) => {
                 let (store, planned_from) = (worker.store_id(), worker.known_version());
                 let (kind, sealed_at) = (SealKind::Sealed, lakemark::time::now_ms());
-                let seal = Seal { store, id, attempt, kind, planned_from, sealed_at, files, outputs, counts };
+                let seal =
+                    Seal { store, id, attempt, kind, planned_from, sealed_at, files, keys: None, outputs, counts };
                 worker.seal(seal).await
             }
         }

@@ -239,6 +239,7 @@ impl Runs {
             planned_from: ManifestVersion(1),
             sealed_at: 0,
             files: vec![sealed],
+            keys: None,
             outputs: Vec::new(),
             counts: Counts::default(),
         };

@@ -131,6 +131,7 @@ impl<'a> Columns<'a> {
         Some(CheckpointRow {
             id: self.id(row)?,
             attempt: text(self.attempt, row)?.parse().ok()?,
+            source: text(self.source, row).map(Into::into),
             decision: match text(self.decision, row)? {
                 "accepted" => Decision::Accepted,
                 "rejected" => Decision::Rejected,

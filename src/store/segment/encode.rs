@@ -244,6 +244,7 @@ fn checkpoint_batch(rows: &[CheckpointRow]) -> Result<RecordBatch> {
         let mut row = columns.row(CHECKPOINT);
         row.id(checkpoint.id);
         row.text[ATTEMPT_OR_EVENT] = Some(checkpoint.attempt.to_string());
+        row.text[SOURCE] = checkpoint.source.as_deref().map(str::to_owned);
         row.text[DECISION] = Some(decision_text(checkpoint.decision).to_owned());
         row.signed[AT] = Some(checkpoint.sealed_at);
         row.number[ROWS_IN] = Some(checkpoint.counts.rows_in);

@@ -1,12 +1,13 @@
 //! The rows of a segment, and how a newer segment's events act on an older one's rows.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::identity::{AttemptNonce, CheckpointId, Epoch, FileVersion, ManifestVersion, TablePosition, TableStep};
+use crate::store::keys::KeyRows;
 use crate::store::seal::{Counts, OutputFile, Seal, SealedFile};
 
 /// What a fold decided about a seal, once and for good.
@@ -39,6 +40,8 @@ pub struct CheckpointRow {
     pub id: CheckpointId,
     /// The attempt that sealed it.
     pub attempt: AttemptNonce,
+    /// The source whose row keys it covers; none when it covers files.
+    pub source: Option<Arc<str>>,
     /// What was decided.
     pub decision: Decision,
     /// Milliseconds since 1970.
@@ -57,6 +60,7 @@ impl CheckpointRow {
         Self {
             id: seal.id,
             attempt: seal.attempt,
+            source: seal.keys.as_ref().map(|keys| Arc::clone(&keys.source)),
             decision,
             sealed_at: seal.sealed_at,
             counts: seal.counts,
@@ -211,10 +215,12 @@ pub struct SegmentData {
     pub checkpoints: Vec<CheckpointRow>,
     /// History, ascending by version.
     pub events: Vec<EventRow>,
+    /// Row keys by source: they go into segments of their own.
+    pub keys: BTreeMap<Arc<str>, Vec<KeyRows>>,
 }
 
 impl SegmentData {
-    /// Rows of all kinds.
+    /// Rows of all kinds but keys, which no checkpoint's row comes without.
     pub fn rows(&self) -> u64 {
         (self.files.len() + self.checkpoints.len() + self.events.len()) as u64
     }
@@ -279,6 +285,9 @@ impl SegmentData {
         self.files.extend(newer.files);
         self.checkpoints.extend(newer.checkpoints);
         self.events.extend(newer.events);
+        for (source, keys) in newer.keys {
+            self.keys.entry(source).or_default().extend(keys);
+        }
         self
     }
 

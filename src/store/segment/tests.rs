@@ -32,6 +32,7 @@ fn sample() -> SegmentData {
         checkpoints: vec![CheckpointRow {
             id,
             attempt: AttemptNonce::random(),
+            source: Some("s".into()),
             decision: Decision::Accepted,
             sealed_at: 5,
             counts: Counts { rows_in: 9, rows_out: 4, rows_failed: 0 },
@@ -45,6 +46,7 @@ fn sample() -> SegmentData {
             commit: Some(2),
         }],
         events: vec![EventRow { version: ManifestVersion(4), epoch: Epoch(3), at: 6, event: Event::Done { n: 2 } }],
+        keys: Default::default(),
     }
 }
 

@@ -25,7 +25,7 @@ fn counts(steps: &[String]) -> BTreeMap<String, usize> {
 #[test]
 fn a_run_reaches_every_named_point() {
     // Those of tables are of other destinations.
-    let steps = STEPS.iter().filter(|step| !step.starts_with("table."));
+    let steps = STEPS.iter().filter(|step| !step.starts_with("table.") && !step.starts_with("keys."));
     let missing: Vec<_> = steps.filter(|step| !REACHED.contains_key(**step)).collect();
     assert!(missing.is_empty(), "never reached, so never tested: {missing:?}");
     let unknown: Vec<_> = REACHED.keys().filter(|step| !STEPS.contains(&step.as_str())).collect();

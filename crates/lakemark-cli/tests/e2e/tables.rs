@@ -54,7 +54,10 @@ with table.manage_snapshots() as manage:
 
 pub(super) fn steps() -> impl Iterator<Item = &'static str> {
     // Renames are of directories.
-    STEPS.iter().copied().filter(|step| !step.starts_with("rename.") && !step.ends_with("_binding"))
+    STEPS
+        .iter()
+        .copied()
+        .filter(|step| !step.starts_with("rename.") && !step.starts_with("keys.") && !step.ends_with("_binding"))
 }
 
 pub(super) fn ended(scene: &Scene, verb: &str, args: &[&str]) -> Ended {
