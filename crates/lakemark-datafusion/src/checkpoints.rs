@@ -5,20 +5,22 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use datafusion::arrow::datatypes::{FieldRef, SchemaRef};
+use datafusion::arrow::datatypes::{FieldRef, Schema, SchemaRef};
 use datafusion::catalog::TableProvider;
 use datafusion::common::ScalarValue;
 use datafusion::datasource::physical_plan::FileScanConfig;
 use datafusion::execution::SessionState;
+use futures::{StreamExt, TryStreamExt};
 use lakemark::steps::reach;
 use lakemark::{
-    AtomRegistry, Error, ErrorKind, FileRead, FooterRead, InputId, Lake, Lease, Listing, Live, ObjectCheckpointStore,
-    OnChange, Reason, Result, Select, SourcePlan, SourcePolicy, SourceSettings, SourceTable, StorageOptions,
-    TaskSizing, Unusable, View, Wait, plan_source, plan_table,
+    AtomRegistry, Error, ErrorKind, FileRead, FileVersion, FooterRead, InputId, Lake, Lease, Listing, Live,
+    ObjectCheckpointStore, OnChange, Reason, Result, Root, Select, SourcePlan, SourcePolicy, SourceSettings,
+    SourceTable, StorageOptions, TaskSizing, Unusable, View, Wait, plan_source, plan_table,
 };
 
 use crate::formats::SourceFormat;
 use crate::hive::{partition_columns, partition_field, partition_values};
+use crate::rows::{RowKeys, RowSource, RowsSpec};
 use crate::schema::{file_schema, from_hex};
 use crate::snapshot::OpenTable;
 use crate::wrap::take_apart;
@@ -84,6 +86,8 @@ pub struct SourceSpec {
     pub format: SourceFormat,
     /// The table that it is, for a source that is one: then `url`, `storage` and `format` say nothing.
     pub table: Option<Arc<dyn SourceTable>>,
+    /// What tells its rows apart: then it is read whole, in rows mode, and what is done is told by row.
+    pub rows: Option<RowKeys>,
 }
 
 impl SourceSpec {
@@ -98,6 +102,7 @@ impl SourceSpec {
             storage: StorageOptions::default(),
             format: SourceFormat::default(),
             table: None,
+            rows: None,
         }
     }
 
@@ -107,6 +112,13 @@ impl SourceSpec {
         let policy = SourcePolicy { on_change: OnChange::Fail, ..SourcePolicy::default() };
         let spec = Self::new(name, table.lake().root().to_string());
         Self { policy, table: Some(table), ..spec }
+    }
+
+    /// In rows mode, by these keys.
+    #[must_use]
+    pub fn with_rows(mut self, keys: RowKeys) -> Self {
+        self.rows = Some(keys);
+        self
     }
 
     /// With a policy.
@@ -132,6 +144,8 @@ pub(crate) struct Shared {
     next_input: AtomicU32,
     view: tokio::sync::Mutex<Option<Arc<View>>>,
     sources: Mutex<BTreeMap<String, Arc<Source>>>,
+    /// Those in rows mode; the files of some of them are among `sources` too.
+    rows: Mutex<BTreeMap<String, Arc<RowSource>>>,
     pub(crate) seconds: Mutex<Seconds>,
 }
 
@@ -172,6 +186,8 @@ pub(crate) struct Source {
     given_values: Option<HashMap<Arc<str>, Vec<ScalarValue>>>,
     /// The table that it is, for a source that is one.
     pub(crate) table: Option<OpenTable>,
+    /// Whether what is done of it is told by row: then each of its files is read.
+    pub(crate) in_rows: bool,
     plan: Mutex<Arc<SourcePlan>>,
     scanned: Mutex<Scanned>,
 }
@@ -231,10 +247,40 @@ impl Source {
 
     /// What of it is left to do by `live`, from the listing or the snapshot that was taken.
     pub(crate) async fn plan_against(&self, live: &Live) -> Result<SourcePlan> {
+        let nothing = Live::default();
+        let live = if self.in_rows { &nothing } else { live };
         match &self.table {
             Some(open) => plan_table(&self.name, &*open.table, &open.snapshot(), live, self.policy).await,
             None => plan_source(&self.name, &self.lake, &self.listing, live, self.policy).await,
         }
+    }
+
+    /// Checks that each of its files has the key columns: a column that a file lacks would be read as null (R126).
+    pub(crate) async fn check_keys(&self, keys: &RowKeys) -> Result<()> {
+        if self.native.is_some() || self.lake.has_whole_files() {
+            return Ok(());
+        }
+        let plan = self.plan();
+        let look = async |file: &FileVersion| Ok::<_, Error>((Arc::clone(&file.path), self.lake.footer(file).await?));
+        let looks: Vec<_> = plan.files.iter().map(|planned| look(&planned.file)).collect();
+        let mut looks = futures::stream::iter(looks).buffered(16);
+        while let Some((path, footer)) = looks.try_next().await? {
+            // What cannot be read is left out, and named by the scan.
+            let FooterRead::Read(footer) = footer else { continue };
+            let Ok(schema) = file_schema(&footer) else { continue };
+            let lacks = |name: &&String| {
+                let in_folders = self.partitions.iter().any(|field| field.name() == *name);
+                !in_folders && schema.field_with_name(name).is_err()
+            };
+            if let Some(name) = keys.on.iter().find(lacks) {
+                let what = format!("a file of source `{}` lacks the key column `{name}`", self.name);
+                return Err(Error::invalid(what)
+                    .at(format!("{}/{path}", self.lake.root()))
+                    .safe("nothing was read or written")
+                    .way("move the file away, or write it again with the column, then run again"));
+            }
+        }
+        Ok(())
     }
 
     /// Files that some task is to read: not those that partition values rule out or that cannot be read.
@@ -250,7 +296,7 @@ impl Source {
     }
 
     pub(crate) fn settings(&self) -> SourceSettings {
-        SourceSettings { root: self.lake.root().clone(), format: self.format.clone(), mode: "files".into() }
+        SourceSettings::files(self.lake.root().clone(), &*self.format)
     }
 }
 
@@ -265,6 +311,7 @@ impl Checkpoints {
                 next_input: AtomicU32::new(0),
                 view: tokio::sync::Mutex::default(),
                 sources: Mutex::default(),
+                rows: Mutex::default(),
                 seconds: Mutex::default(),
             }),
         }
@@ -360,7 +407,9 @@ impl Checkpoints {
         lock(&self.shared.seconds).list += began.elapsed().as_secs_f64();
         reach("list.end");
         let began = Instant::now();
-        let plan = plan_source(&spec.name, &lake, &listing, &view.live, spec.policy).await?;
+        let nothing = Live::default();
+        let live = if spec.rows.is_some() { &nothing } else { &view.live };
+        let plan = plan_source(&spec.name, &lake, &listing, live, spec.policy).await?;
         let known = view.live.schema(&spec.name).map(from_hex).transpose()?;
         let recorded = known.clone().filter(|_| !spec.refresh_schema);
         let schema_is_new = recorded.is_none();
@@ -391,6 +440,7 @@ impl Checkpoints {
             opened_as: spec.format,
             given_values: None,
             table: None,
+            in_rows: spec.rows.is_some(),
             plan: Mutex::new(Arc::new(plan)),
             scanned: Mutex::default(),
         }))
@@ -437,6 +487,7 @@ impl Checkpoints {
             opened_as: SourceFormat::Parquet,
             given_values: None,
             table: Some(table),
+            in_rows: spec.rows.is_some(),
             plan: Mutex::new(Arc::new(SourcePlan::default())),
             scanned: Mutex::default(),
         };
@@ -479,13 +530,14 @@ impl Checkpoints {
             native: wrapped.native,
             given_values: Some(wrapped.values),
             table: None,
+            in_rows: false,
             plan: Mutex::new(Arc::new(plan)),
             scanned: Mutex::default(),
         }))
     }
 
     fn check_new(&self, name: &str) -> Result<()> {
-        if lock(&self.shared.sources).contains_key(name) {
+        if lock(&self.shared.sources).contains_key(name) || lock(&self.shared.rows).contains_key(name) {
             return Err(Error::invalid(format!("source `{name}` is given twice")));
         }
         Ok(())
@@ -499,7 +551,10 @@ impl Checkpoints {
 
     /// Plans every source again against `view`, from the listings that were taken; of tables from a new snapshot, since the
     /// view can be of a newer one than that which was taken.
-    pub(crate) async fn replan(&self, view: View) -> Result<()> {
+    pub(crate) async fn replan(&self, mut view: View) -> Result<()> {
+        for source in self.row_sources() {
+            source.set_known(self.shared.store.keys_of(&mut view, &source.name).await?);
+        }
         for source in self.sources() {
             if let Some(table) = &source.table {
                 table.look_again().await?;
@@ -516,7 +571,51 @@ impl Checkpoints {
 
     /// What is fixed for each source when it is first used, by name.
     pub fn settings(&self) -> BTreeMap<String, SourceSettings> {
-        self.sources().iter().map(|source| (source.name.to_string(), source.settings())).collect()
+        let files = self.sources();
+        let files = files.iter().map(|source| (source.name.to_string(), source.settings()));
+        let rows = self.row_sources();
+        files.chain(rows.iter().map(|source| (source.name.to_string(), source.settings()))).collect()
+    }
+
+    pub(crate) fn row_sources(&self) -> Vec<Arc<RowSource>> {
+        lock(&self.shared.rows).values().cloned().collect()
+    }
+
+    /// Adds a source in rows mode, with rows of `schema`; its keys are read.
+    pub(crate) async fn add_rows(
+        &self,
+        name: &str,
+        root: &Root,
+        format: &str,
+        schema: &Schema,
+        keys: &RowKeys,
+    ) -> Result<Arc<RowSource>> {
+        let spec = keys.spec(schema).map_err(|error| error.at(format!("source `{name}`, {root}")))?;
+        self.view().await?;
+        let mut guard = self.shared.view.lock().await;
+        let mut view = guard.take().map(Arc::unwrap_or_clone).unwrap_or_default();
+        if let Some(head) = &view.head {
+            let settings = SourceSettings::rows(root.clone(), format, spec.clone());
+            if let Err(refused) = lakemark::store::check_source(&head.manifest, name, &settings) {
+                *guard = Some(Arc::new(view));
+                return Err(refused);
+            }
+        }
+        let began = Instant::now();
+        let known = self.shared.store.keys_of(&mut view, name).await;
+        *guard = Some(Arc::new(view));
+        drop(guard);
+        lock(&self.shared.seconds).open += began.elapsed().as_secs_f64();
+        let source = RowSource::new(name.into(), root.clone(), format.to_owned(), spec, keys.on_duplicate, known?);
+        let source = Arc::new(source);
+        lock(&self.shared.rows).insert(name.to_owned(), Arc::clone(&source));
+        Ok(source)
+    }
+
+    /// Adds a table of any kind in rows mode.
+    pub(crate) async fn add_keyed(&self, spec: &RowsSpec) -> Result<Arc<RowSource>> {
+        self.check_new(&spec.name)?;
+        self.add_rows(&spec.name, &spec.root, &spec.format, &spec.provider.schema(), &spec.keys).await
     }
 }
 

@@ -14,6 +14,7 @@ use crate::driver::{Plan, Progress, StopSignal, hand_out, plan_query, run_query}
 use crate::errors::from_datafusion;
 use crate::handover::{CollectedTask, TaskStream};
 use crate::report::RunReport;
+use crate::rows::{KeyedTable, RowsSpec};
 use crate::seal::Output;
 use crate::table::CheckpointedTable;
 use crate::validate::check_sql;
@@ -44,6 +45,14 @@ pub trait LakemarkExt {
         provider: Arc<dyn TableProvider>,
         policy: SourcePolicy,
     ) -> Result<()>;
+
+    /// Registers any table as a source in rows mode: all of its rows are read at each run, and those whose keys are not done
+    /// are worked on. Reads the store; writes nothing.
+    ///
+    /// # Errors
+    /// [`Invalid`](ErrorKind::Invalid) for key columns that the table lacks, [`Unsupported`](ErrorKind::Unsupported) for such
+    /// of a type that is no key, [`Refused`](ErrorKind::Refused) when the store has other ones.
+    async fn register_rows(&self, checkpoints: &Checkpoints, source: RowsSpec) -> Result<()>;
 
     /// A query, with the checks that only its text allows (TABLESAMPLE, statements that are no query).
     async fn checkpointed_sql(&self, sql: &str) -> Result<DataFrame>;
@@ -132,11 +141,18 @@ impl SealedExt for DataFrame {
 #[async_trait]
 impl LakemarkExt for SessionContext {
     async fn register_checkpointed(&self, checkpoints: &Checkpoints, source: SourceSpec) -> Result<()> {
-        let name = source.name.clone();
+        let (name, keys) = (source.name.clone(), source.rows.clone());
         let source = checkpoints.add_source(source, true).await?;
         let views = self.state().config().options().execution.parquet.schema_force_view_types;
         let views = views && source.native.is_none();
-        register(self, name, CheckpointedTable::new(checkpoints.clone(), source, views))
+        let table: Arc<dyn TableProvider> =
+            Arc::new(CheckpointedTable::new(checkpoints.clone(), Arc::clone(&source), views));
+        // Without any file it has no columns, and there is nothing to tell apart.
+        let Some(keys) = keys.filter(|_| source.schema.is_some()) else { return register(self, name, table) };
+        source.check_keys(&keys).await?;
+        let root = source.lake.root();
+        let rows = checkpoints.add_rows(&name, root, &source.format, &table.schema(), &keys).await?;
+        register(self, name, Arc::new(KeyedTable::new(checkpoints.clone(), rows, table)))
     }
 
     async fn read_checkpointed(&self, checkpoints: &Checkpoints, source: SourceSpec) -> Result<DataFrame> {
@@ -154,7 +170,12 @@ impl LakemarkExt for SessionContext {
         policy: SourcePolicy,
     ) -> Result<()> {
         let source = checkpoints.add_wrapped(name, &provider, &self.state(), policy).await?;
-        register(self, name.to_owned(), CheckpointedTable::new(checkpoints.clone(), source, false))
+        register(self, name.to_owned(), Arc::new(CheckpointedTable::new(checkpoints.clone(), source, false)))
+    }
+
+    async fn register_rows(&self, checkpoints: &Checkpoints, source: RowsSpec) -> Result<()> {
+        let rows = checkpoints.add_keyed(&source).await?;
+        register(self, source.name, Arc::new(KeyedTable::new(checkpoints.clone(), rows, source.provider)))
     }
 
     async fn checkpointed_sql(&self, sql: &str) -> Result<DataFrame> {
@@ -201,8 +222,8 @@ impl LakemarkExt for SessionContext {
     }
 }
 
-fn register(ctx: &SessionContext, name: String, table: CheckpointedTable) -> Result<()> {
-    ctx.register_table(TableReference::bare(name), Arc::new(table))
+fn register(ctx: &SessionContext, name: String, table: Arc<dyn TableProvider>) -> Result<()> {
+    ctx.register_table(TableReference::bare(name), table)
         .map(drop)
         .map_err(|e| from_datafusion(e, ErrorKind::Invalid, "the source cannot be registered"))
 }

@@ -35,6 +35,7 @@ mod look;
 mod lookup;
 mod reader;
 mod report;
+mod rows;
 mod scan;
 mod schema;
 mod seal;
@@ -56,6 +57,7 @@ pub use report::{
     AtomReport, BytesReport, CommitReport, ErrorReport, Outcome, RequestReport, RowReport, RunReport, SecondsReport,
     TaskReport,
 };
+pub use rows::{KeyedTable, OnDuplicate, RowKeys, RowsSpec};
 pub use scan::CheckpointedScanExec;
 pub use seal::{Output, SealExec};
 pub use table::CheckpointedTable;

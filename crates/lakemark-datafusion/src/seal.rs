@@ -26,6 +26,7 @@ use lakemark::{
 use crate::checkpoints::Checkpoints;
 use crate::errors::{from_datafusion, to_datafusion};
 use crate::handover::{Handing, Handover, TaskName};
+use crate::rows::{SliceKeys, Slices, key_filter_of};
 use crate::scan::scans;
 use crate::schema::without_views;
 use crate::whole::is_known;
@@ -61,6 +62,8 @@ pub(crate) struct TaskDone {
     pub(crate) sealed: bool,
     /// Whether it was offered to the caller, whose ack is another `TaskDone`.
     pub(crate) handed: bool,
+    /// Whether it was ended on request, with rows that are not done.
+    pub(crate) stopped: bool,
     pub(crate) counts: Counts,
     /// Files in the seal.
     pub(crate) files: u64,
@@ -80,6 +83,7 @@ pub struct SealExec {
     caller: Option<Handover>,
     /// The task of each partition; `None` where a source of a union has none.
     inputs: Arc<Vec<Option<InputId>>>,
+    slices: Arc<Slices>,
     done: Arc<DashMap<InputId, TaskDone>>,
     metrics: ExecutionPlanMetricsSet,
     properties: Arc<PlanProperties>,
@@ -93,6 +97,7 @@ impl SealExec {
         output: Option<Output>,
         caller: Option<Handover>,
         inputs: Vec<Option<InputId>>,
+        slices: Arc<Slices>,
     ) -> Self {
         let properties = Arc::new(PlanProperties::new(
             EquivalenceProperties::new(result_schema()),
@@ -107,6 +112,7 @@ impl SealExec {
             output,
             caller,
             inputs: Arc::new(inputs),
+            slices,
             done: Arc::default(),
             metrics: ExecutionPlanMetricsSet::new(),
             properties,
@@ -128,21 +134,32 @@ fn result_schema() -> SchemaRef {
 }
 
 /// One attempt of one task.
-struct Attempt {
-    plan: Arc<dyn ExecutionPlan>,
-    checkpoints: Checkpoints,
-    run: Arc<Run>,
+pub(crate) struct Attempt {
+    pub(crate) plan: Arc<dyn ExecutionPlan>,
+    pub(crate) partition: usize,
+    pub(crate) checkpoints: Checkpoints,
+    pub(crate) run: Arc<Run>,
     output: Option<Output>,
     caller: Option<Handover>,
-    input: InputId,
+    pub(crate) input: InputId,
+    pub(crate) slices: Arc<Slices>,
     rows: Count,
     bytes: Count,
-    write_time: Time,
-    seal_time: Time,
+    pub(crate) write_time: Time,
+    pub(crate) seal_time: Time,
 }
 
 impl Attempt {
-    async fn run(self, mut stream: SendableRecordBatchStream) -> lakemark::Result<TaskDone> {
+    async fn run(self: Arc<Self>, context: Arc<TaskContext>) -> lakemark::Result<TaskDone> {
+        match key_filter_of(&self.plan, self.input) {
+            Some(filter) => Arc::clone(&self).run_rows(filter, &context).await,
+            None => self.run_files(context).await,
+        }
+    }
+
+    async fn run_files(&self, context: Arc<TaskContext>) -> lakemark::Result<TaskDone> {
+        let failed = |error| from_datafusion(error, ErrorKind::Invalid, "the query failed");
+        let mut stream = self.plan.execute(self.partition, context).map_err(failed)?;
         let id = self.run.checkpoints().assign(self.input);
         if let Some(seal) = self.run.worker().sealed(id) {
             // A task that is already sealed returns its sealed result.
@@ -156,40 +173,21 @@ impl Attempt {
         }
         self.run.abandon(id);
         self.run.worker().guard().await?;
-        let mut rows = self.rows(&stream.schema())?;
+        let mut rows = self.rows(id, &stream.schema())?;
         let mut rows_out = 0;
         while let Some(batch) = stream.next().await {
             let batch = match batch {
                 Ok(batch) => batch,
-                Err(error) => {
-                    let error = self.locate(from_datafusion(error, ErrorKind::Invalid, "the query failed"));
-                    return Err(rows.failed(error).await);
-                }
+                Err(error) => return Err(rows.failed(self.locate(failed(error))).await),
             };
             rows_out += batch.num_rows() as u64;
-            let wanted = match &mut rows {
-                Rows::Written(writer) => {
-                    let _timer = self.write_time.timer();
-                    writer.write(&batch).await?;
-                    true
-                }
-                Rows::Handed(caller) => caller.give(batch).await,
-                Rows::Discarded => true,
-            };
-            if !wanted {
+            if !rows.take(batch, &self.write_time).await? {
                 let mut read = self.checkpoints.shared.atoms.take(self.input).unwrap_or_default();
                 read.files.clear();
                 return Ok(TaskDone { handed: true, read, ..TaskDone::default() });
             }
         }
-        let (outputs, caller) = match rows {
-            Rows::Written(writer) => {
-                let _timer = self.write_time.timer();
-                (writer.finish().await?, None)
-            }
-            Rows::Handed(caller) => (Vec::new(), Some(caller)),
-            Rows::Discarded => (Vec::new(), None),
-        };
+        let (outputs, caller) = rows.finish(&self.write_time).await?;
         let mut read = match self.checkpoints.shared.atoms.take(self.input) {
             Some(read) if read.files.iter().all(is_known) => read,
             // The plan knew its answer without the rows of the task: a join with an empty lookup.
@@ -209,22 +207,31 @@ impl Attempt {
         let _timer = self.seal_time.timer();
         match sealing.seal().await? {
             SealOutcome::Sealed(_) => {
-                self.rows.add(rows_out as usize);
-                self.bytes.add(sealing.outputs.iter().map(|o| o.size as usize).sum());
+                self.count_output(rows_out, &sealing);
                 Ok(sealing.done(read))
             }
             SealOutcome::Already(seal) => {
                 // Read, not guessed: another attempt holds the seal, so what this one staged is garbage.
-                if let Some(output) = &self.output {
-                    output.sink.discard(&sealing.outputs).await;
-                }
+                self.discard(&sealing).await;
                 Ok(done(seal.kind == SealKind::Sealed, seal.counts, &seal.files, &seal.outputs, read))
             }
         }
     }
 
+    pub(crate) fn count_output(&self, rows: u64, sealing: &Sealing) {
+        self.rows.add(rows as usize);
+        self.bytes.add(sealing.outputs.iter().map(|o| o.size as usize).sum());
+    }
+
+    /// Deletes what this attempt staged, when it has read that another one holds the seal.
+    pub(crate) async fn discard(&self, sealing: &Sealing) {
+        if let Some(output) = &self.output {
+            output.sink.discard(&sealing.outputs).await;
+        }
+    }
+
     /// An error that does not say where it arose is of one of the task's files.
-    fn locate(&self, error: lakemark::Error) -> lakemark::Error {
+    pub(crate) fn locate(&self, error: lakemark::Error) -> lakemark::Error {
         let read = self.checkpoints.shared.atoms.take(self.input).unwrap_or_default();
         if error.place().is_some() || read.files.is_empty() {
             return error;
@@ -248,8 +255,7 @@ impl Attempt {
         }
     }
 
-    fn rows(&self, schema: &SchemaRef) -> lakemark::Result<Rows> {
-        let id = self.run.checkpoints().assign(self.input);
+    pub(crate) fn rows(&self, id: CheckpointId, schema: &SchemaRef) -> lakemark::Result<Rows> {
         let attempt = self.run.attempt(id);
         if let Some(caller) = &self.caller {
             let name = TaskName { checkpoint: id, attempt };
@@ -264,15 +270,40 @@ impl Attempt {
 }
 
 /// Where the rows of an attempt go.
-enum Rows {
+pub(crate) enum Rows {
     Written(Box<TaskWriter>),
     Handed(Handing),
     Discarded,
 }
 
 impl Rows {
+    /// Takes one batch of output; whether more is wanted.
+    pub(crate) async fn take(&mut self, batch: RecordBatch, time: &Time) -> lakemark::Result<bool> {
+        match self {
+            Self::Written(writer) => {
+                let _timer = time.timer();
+                writer.write(&batch).await?;
+                Ok(true)
+            }
+            Self::Handed(caller) => Ok(caller.give(batch).await),
+            Self::Discarded => Ok(true),
+        }
+    }
+
+    /// What was written, durable; or the caller who is to be told that this was all.
+    pub(crate) async fn finish(self, time: &Time) -> lakemark::Result<(Vec<OutputFile>, Option<Handing>)> {
+        match self {
+            Self::Written(writer) => {
+                let _timer = time.timer();
+                Ok((writer.finish().await?, None))
+            }
+            Self::Handed(caller) => Ok((Vec::new(), Some(caller))),
+            Self::Discarded => Ok((Vec::new(), None)),
+        }
+    }
+
     /// Tells the caller of `error` too.
-    async fn failed(&mut self, error: lakemark::Error) -> lakemark::Error {
+    pub(crate) async fn failed(&mut self, error: lakemark::Error) -> lakemark::Error {
         if let Self::Handed(caller) = self {
             caller.fail(&error).await;
         }
@@ -287,6 +318,7 @@ pub(crate) struct Sealing {
     id: CheckpointId,
     counts: Counts,
     files: Vec<SealedFile>,
+    keys: Option<SliceKeys>,
     outputs: Vec<OutputFile>,
 }
 
@@ -298,7 +330,12 @@ impl Sealing {
         files: Vec<SealedFile>,
         outputs: Vec<OutputFile>,
     ) -> Self {
-        Self { run, id, counts, files, outputs }
+        Self { run, id, counts, files, keys: None, outputs }
+    }
+
+    /// With row keys in place of files.
+    pub(crate) fn with_keys(self, keys: SliceKeys) -> Self {
+        Self { keys: Some(keys), ..self }
     }
 
     pub(crate) async fn seal(&self) -> lakemark::Result<SealOutcome> {
@@ -306,9 +343,17 @@ impl Sealing {
             return Ok(SealOutcome::Already(seal));
         }
         self.run.stage_keys(self.id, self.files.clone())?;
+        if let Some(keys) = &self.keys {
+            let (fingerprints, values) = (keys.fingerprints.clone(), keys.values.clone());
+            self.run.stage_row_keys(self.id, &keys.source.name, fingerprints, values)?;
+        }
         let staged = self.outputs.clone();
         self.run.stage_files(self.id, Box::pin(async move { Ok(staged) }))?;
-        self.run.checkpoint(self.id, self.counts).await
+        let outcome = self.run.checkpoint(self.id, self.counts).await?;
+        if let (Some(keys), SealOutcome::Sealed(_)) = (&self.keys, &outcome) {
+            keys.known.seal(&keys.fingerprints);
+        }
+        Ok(outcome)
     }
 
     /// How its task ended, now that it is sealed.
@@ -322,6 +367,7 @@ fn done(sealed: bool, counts: Counts, files: &[SealedFile], outputs: &[OutputFil
     TaskDone {
         sealed,
         handed: false,
+        stopped: false,
         counts,
         files: files.len() as u64,
         atoms,
@@ -382,6 +428,7 @@ impl ExecutionPlan for SealExec {
                 self.output.clone(),
                 self.caller.clone(),
                 self.inputs.to_vec(),
+                Arc::clone(&self.slices),
             ))),
             _ => Err(DataFusionError::Internal("SealExec has one child".into())),
         }
@@ -395,23 +442,24 @@ impl ExecutionPlan for SealExec {
         let Some(input) = self.inputs.get(partition).copied().flatten() else {
             return Err(DataFusionError::Internal(format!("partition {partition} has no task")));
         };
-        let stream = self.input.execute(partition, context)?;
         let metric = || MetricBuilder::new(&self.metrics);
-        let attempt = Attempt {
+        let attempt = Arc::new(Attempt {
             plan: Arc::clone(&self.input),
+            partition,
             checkpoints: self.checkpoints.clone(),
             run: Arc::clone(&self.run),
             output: self.output.clone(),
             caller: self.caller.clone(),
             input,
+            slices: Arc::clone(&self.slices),
             rows: metric().output_rows(partition),
             bytes: metric().counter("bytes_written", partition),
             write_time: metric().subset_time("write_time", partition),
             seal_time: metric().subset_time("seal_time", partition),
-        };
+        });
         let outcomes = Arc::clone(&self.done);
         let result = async move {
-            let done = attempt.run(stream).await.map_err(to_datafusion)?;
+            let done = attempt.run(context).await.map_err(to_datafusion)?;
             let columns: Vec<ArrayRef> = vec![
                 Arc::new(UInt32Array::from(vec![input.0])),
                 Arc::new(UInt64Array::from(vec![done.counts.rows_in])),

@@ -23,6 +23,7 @@ use lakemark::{FileRead, PlannedFile, Unusable, form_tasks};
 use crate::checkpoints::{Checkpoints, Scanned, Source};
 use crate::errors::to_datafusion;
 use crate::reader::PinnedReaderFactory;
+use crate::rows::KeyedTable;
 use crate::scan::{CheckpointedScanExec, ScanTask, pinned_file};
 use crate::schema::INT96;
 
@@ -217,8 +218,12 @@ impl TableProvider for CheckpointedTable {
         _limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let (files, mut scanned) = self.select(state, filters)?;
-        let formed =
-            form_tasks(&self.source.lake, &files, self.checkpoints.options().sizing).await.map_err(to_datafusion)?;
+        let mut sizing = self.checkpoints.options().sizing;
+        if self.source.in_rows {
+            // They are cut when they run.
+            sizing.rows = 0;
+        }
+        let formed = form_tasks(&self.source.lake, &files, sizing).await.map_err(to_datafusion)?;
         scanned.unusable.extend(formed.unusable);
         if self.source.table.is_some() {
             let unusable = |path: Arc<str>, read: FileRead<()>| match self.source.as_its_table_has_it(read) {
@@ -267,7 +272,9 @@ impl TableProvider for CheckpointedTable {
     }
 }
 
-/// The tracked table behind a provider, if it is one.
-pub(crate) fn as_tracked(provider: &Arc<dyn TableProvider>) -> Option<&CheckpointedTable> {
-    (provider.as_ref() as &dyn Any).downcast_ref()
+/// The name of the tracked source behind a provider, if it is one.
+pub(crate) fn tracked_name(provider: &Arc<dyn TableProvider>) -> Option<&str> {
+    let any = provider.as_ref() as &dyn Any;
+    let files = any.downcast_ref::<CheckpointedTable>().map(CheckpointedTable::name);
+    files.or_else(|| any.downcast_ref::<KeyedTable>().map(KeyedTable::name))
 }

@@ -16,6 +16,8 @@ mod output;
 mod power_loss;
 #[path = "plugin/requests.rs"]
 mod requests;
+#[path = "plugin/rows.rs"]
+mod rows;
 #[path = "plugin/scan.rs"]
 mod scan;
 #[path = "plugin/schemas.rs"]

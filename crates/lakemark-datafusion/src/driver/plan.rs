@@ -17,6 +17,7 @@ use super::broadcast::BroadcastLookups;
 use crate::checkpoints::{Checkpoints, Source};
 use crate::errors::from_datafusion;
 use crate::report::{Outcome, RequestReport, RunReport};
+use crate::rows::key_filters;
 use crate::scan::{CheckpointedScanExec, scans};
 use crate::seal::Output;
 use crate::validate::{Mapped, check_logical, check_physical};
@@ -70,7 +71,10 @@ impl Query {
 
     /// The physical plan over what the sources have left now; `None` when they have nothing.
     pub(super) async fn physical(&self, checkpoints: &Checkpoints) -> Result<Option<Planned>> {
-        if checkpoints.sources().iter().all(|source| source.plan().files.is_empty()) {
+        let files = checkpoints.sources();
+        let has_table =
+            checkpoints.row_sources().iter().any(|rows| files.iter().all(|source| source.name != rows.name));
+        if !has_table && files.iter().all(|source| source.plan().files.is_empty()) {
             return Ok(None);
         }
         let physical = self.state.create_physical_plan(&self.logical).await;
@@ -86,14 +90,15 @@ impl Query {
     /// A filter that is false whatever the files hold takes a source out of the plan: its files would stay undone for ever,
     /// and the run would look finished.
     fn check_all_read(&self, checkpoints: &Checkpoints, physical: &Arc<dyn ExecutionPlan>) -> Result<()> {
-        let read: HashSet<&str> = scans(physical).into_iter().map(CheckpointedScanExec::source).collect();
+        let mut read: HashSet<&str> = scans(physical).into_iter().map(CheckpointedScanExec::source).collect();
+        read.extend(key_filters(physical).into_iter().map(|filter| &*filter.source().name));
+        let rows = checkpoints.row_sources();
+        let unread_rows = rows.iter().find(|rows| self.names.contains(&*rows.name) && !read.contains(&*rows.name));
         let sources = checkpoints.sources();
         let unread =
             |s: &&Arc<Source>| self.names.contains(&*s.name) && !read.contains(&*s.name) && !s.plan().files.is_empty();
-        let Some(unread) = sources.iter().find(unread) else {
-            return Ok(());
-        };
-        let name = &unread.name;
+        let unread = sources.iter().find(unread).map(|source| &source.name);
+        let Some(name) = unread.or(unread_rows.map(|rows| &rows.name)) else { return Ok(()) };
         Err(Error::invalid(format!("the query keeps no row of source `{name}`, whatever its files hold"))
             .safe("nothing was read or written; its files stay as they are, to be done by another query")
             .way("correct the condition that is never true (WHERE or ON)")
@@ -222,6 +227,14 @@ pub(super) fn start_report(checkpoints: &Checkpoints, view: &View) -> RunReport 
     for source in checkpoints.sources() {
         report.sources.push(source_report(&source));
     }
+    for rows in checkpoints.row_sources() {
+        let report = &mut report.sources;
+        match report.iter().position(|source| source.name == *rows.name) {
+            Some(_) => {}
+            None => report.push(SourceReport { name: rows.name.to_string(), ..SourceReport::default() }),
+        }
+    }
+    report.sources.sort_by(|a, b| a.name.cmp(&b.name));
     report.atoms.done = view.live.atoms();
     report.atoms.files_unopened = report.sources.iter().filter(|s| !s.verified).map(|s| s.done).sum();
     let seconds = *checkpoints.shared.seconds.lock().unwrap_or_else(|e| e.into_inner());
@@ -306,6 +319,17 @@ pub(super) fn finish_requests(checkpoints: &Checkpoints, report: &mut RunReport)
         requests.source.head += counted.head;
         requests.source.get += counted.get;
         requests.source.bytes += counted.bytes;
+    }
+    for source in checkpoints.sources().iter().filter(|source| source.in_rows) {
+        if let Some(report) = report.sources.iter_mut().find(|report| report.name == *source.name) {
+            // What is done of its files is told by row.
+            (report.listed, report.new) = (report.unusable.len() as u64, 0);
+        }
+    }
+    for rows in checkpoints.row_sources() {
+        if let Some(source) = report.sources.iter_mut().find(|source| source.name == *rows.name) {
+            source.keys = Some(rows.report());
+        }
     }
     report.bytes.read = requests.source.bytes;
     report.requests = requests;

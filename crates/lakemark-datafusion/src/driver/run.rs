@@ -7,9 +7,10 @@ use std::time::Instant;
 use datafusion::dataframe::DataFrame;
 use datafusion::execution::TaskContext;
 use datafusion::physical_plan::ExecutionPlan;
+use futures::StreamExt;
 use lakemark::{
-    BeginOptions, Committed, Error, ErrorKind, Listing, Result, Run, Sink, SourcePlan, TaskRead, Unusable, View,
-    plan_source,
+    BeginOptions, Committed, Error, ErrorKind, InputId, Listing, Result, Run, Sink, SourcePlan, TaskRead, Unusable,
+    View, plan_source,
 };
 
 use super::hand_out::{Acks, Caller};
@@ -19,9 +20,10 @@ use super::plan::{
 };
 use super::progress::{Progress, StopSignal};
 use super::publisher::Publisher;
-use super::tasks::{Stage, run_tasks};
+use super::tasks::{PlannedTask, Stage, run_tasks};
 use crate::checkpoints::Checkpoints;
 use crate::report::{ErrorReport, Outcome, RunReport};
+use crate::rows::{KeyFilterExec, Slices, key_filter_of, key_filters};
 use crate::scan::scans;
 use crate::schema::to_ipc;
 use crate::seal::{Output, SealExec, TaskDone};
@@ -115,7 +117,7 @@ impl Driver<'_> {
         self.report = start_report(checkpoints, &view);
         let updates = checkpoints.sources().iter().any(|source| source.has_updates());
         let readable = match &planned {
-            Some(planned) => self.something_to_read(planned).await?,
+            Some(planned) => self.something_to_read(planned, &query.state.task_ctx()).await?,
             None => false,
         };
         if !readable && !updates && !view.needs_epoch() {
@@ -142,7 +144,7 @@ impl Driver<'_> {
         let mut stale = newer_view(&run, &view).await;
         let recovered = run.recover(self.sink()).await?;
         if recovered.undone {
-            stale = Some(present_view(&run).await);
+            stale = Some(run.present().await);
         }
         if let Some(newer) = stale {
             // Somebody worked between the reading and the winning, or work was lost: plan from what is there now.
@@ -196,10 +198,11 @@ impl Driver<'_> {
 
     /// Whether some task has a file that can be read, or that changed. Opens footers until one is found, which the scan
     /// uses again: a lake whose new files are all unusable is no work, and nothing is written for it.
-    async fn something_to_read(&mut self, planned: &Planned) -> Result<bool> {
+    async fn something_to_read(&mut self, planned: &Planned, context: &Arc<TaskContext>) -> Result<bool> {
         let mut left_out = Vec::new();
+        let filters = key_filters(&planned.physical);
         for scan in scans(&planned.physical) {
-            for input in scan.inputs().flatten() {
+            for input in scan.inputs().flatten().filter(|input| !filters.iter().any(|f| f.inputs().contains(input))) {
                 let read = scan.look_at_task(input).await?;
                 if !read.files.is_empty() || !read.changed.is_empty() {
                     return Ok(true);
@@ -210,7 +213,37 @@ impl Driver<'_> {
         for read in left_out {
             self.leave_out(&read);
         }
-        Ok(false)
+        self.rows_to_do(&filters, context).await
+    }
+
+    /// Whether some task of rows has one that is not done: reads each until one is found, and keeps what was read for the run.
+    async fn rows_to_do(&mut self, filters: &[&KeyFilterExec], context: &Arc<TaskContext>) -> Result<bool> {
+        let tasks = filters.iter().flat_map(|filter| (0..filter.inputs().len()).map(move |p| (*filter, p)));
+        let looks: Vec<_> = tasks.map(|(filter, partition)| filter.look(partition, Arc::clone(context))).collect();
+        let mut waiting = looks.into_iter();
+        let mut looking = futures::stream::FuturesUnordered::new();
+        let mut found = false;
+        loop {
+            // What has begun goes on to its first slice: what it read would be read again.
+            while !found && looking.len() < self.checkpoints.options().concurrency.max(1) {
+                let Some(look) = waiting.next() else { break };
+                looking.push(look);
+            }
+            match looking.next().await {
+                Some(look) => found |= look?,
+                None => break,
+            }
+        }
+        if !found {
+            for filter in filters {
+                for input in filter.inputs() {
+                    let mut read = self.checkpoints.shared.atoms.take(*input).unwrap_or_default();
+                    read.files.clear();
+                    self.leave_out(&read);
+                }
+            }
+        }
+        Ok(found)
     }
 
     /// Counts what a task could not read.
@@ -319,16 +352,23 @@ impl Driver<'_> {
     /// Runs the tasks of one plan.
     async fn round(&mut self, run: &Arc<Run>, planned: &Planned, context: &Arc<TaskContext>) -> Changed {
         let options = self.checkpoints.options();
-        let tasks: Vec<_> = planned.mapped.iter().enumerate().filter_map(|(p, input)| input.map(|i| (p, i))).collect();
+        let task = |(partition, input): (usize, &Option<InputId>)| {
+            let input = (*input)?;
+            Some(PlannedTask { partition, input, of_rows: key_filter_of(&planned.physical, input).is_some() })
+        };
+        let tasks: Vec<_> = planned.mapped.iter().enumerate().filter_map(task).collect();
         let before = self.caller.as_ref().map_or(self.report.tasks.sealed, |caller| caller.handed) as usize;
         let limit = if options.max_tasks == 0 { usize::MAX } else { options.max_tasks.saturating_sub(before) };
         let sources = self.checkpoints.sources();
-        self.report.tasks.planned += tasks.len() as u64;
+        // What a task of rows comes to is known when it has run.
+        self.report.tasks.planned += tasks.iter().filter(|task| !task.of_rows).count() as u64;
         self.progress.planned(&PlannedTasks {
             tasks: tasks.len() as u64,
             files: sources.iter().map(|source| source.planned_files()).sum(),
             row_groups: sources.iter().map(|source| source.scanned().atoms).sum(),
         });
+        let (sender, sliced) = tokio::sync::mpsc::unbounded_channel();
+        let slices = Arc::new(Slices::new(limit, sender));
         let seal = Arc::new(SealExec::new(
             Arc::clone(&planned.physical),
             self.checkpoints.clone(),
@@ -336,9 +376,10 @@ impl Driver<'_> {
             self.output.clone(),
             self.caller.as_ref().map(|caller| caller.handover.clone()),
             planned.mapped.clone(),
+            Arc::clone(&slices),
         ));
-        let stage = Stage { seal: &seal, context, options, progress: &*self.progress, run };
-        let ran = run_tasks(stage, &tasks, limit, &mut self.stop).await;
+        let stage = Stage { seal: &seal, context, options, progress: &*self.progress, run, slices: &slices, sliced };
+        let ran = run_tasks(stage, &tasks, &mut self.stop).await;
         self.progress.executed(&(seal as Arc<dyn ExecutionPlan>));
         self.stopped |= ran.stopped;
         self.report.tasks.failed += ran.failed;
@@ -363,6 +404,7 @@ impl Driver<'_> {
     fn count(&mut self, done: &TaskDone) {
         let report = &mut self.report;
         report.tasks.sealed += u64::from(done.sealed);
+        report.tasks.planned += u64::from(done.sealed && done.files == 0);
         report.atoms.planned += done.atoms;
         report.rows.rows_in += done.counts.rows_in;
         report.rows.out += done.counts.rows_out;
@@ -476,10 +518,5 @@ async fn newer_view(run: &Run, view: &View) -> Option<View> {
     if same {
         return None;
     }
-    Some(present_view(run).await)
-}
-
-async fn present_view(run: &Run) -> View {
-    let (head, live) = run.view().await;
-    View { head: Some(head), live, ..View::default() }
+    Some(run.present().await)
 }

@@ -7,11 +7,13 @@ use datafusion::execution::TaskContext;
 use datafusion::physical_plan::ExecutionPlan;
 use futures::StreamExt;
 use lakemark::{Error, ErrorKind, InputId, Result, Run};
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinSet;
 
 use super::progress::{Progress, StopSignal};
 use crate::checkpoints::Options;
 use crate::errors::from_datafusion;
+use crate::rows::Slices;
 use crate::seal::{SealExec, TaskDone};
 
 /// What became of a plan's tasks.
@@ -25,6 +27,15 @@ pub(super) struct Ran {
     pub(super) stopped: bool,
 }
 
+/// One task of a plan.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PlannedTask {
+    pub(super) partition: usize,
+    pub(super) input: InputId,
+    /// Whether it is one of rows, which is cut into slices when it runs.
+    pub(super) of_rows: bool,
+}
+
 /// What the tasks of one plan run in.
 pub(super) struct Stage<'a> {
     pub(super) seal: &'a Arc<SealExec>,
@@ -32,25 +43,36 @@ pub(super) struct Stage<'a> {
     pub(super) options: &'a Options,
     pub(super) progress: &'a dyn Progress,
     pub(super) run: &'a Run,
+    pub(super) slices: &'a Slices,
+    /// What slices of tasks of rows came to.
+    pub(super) sliced: UnboundedReceiver<TaskDone>,
 }
 
-/// Runs `tasks`, at most `limit` of them.
-pub(super) async fn run_tasks(
-    stage: Stage<'_>,
-    tasks: &[(usize, InputId)],
-    limit: usize,
-    stop: &mut StopSignal,
-) -> Ran {
-    let Stage { seal, context, options, progress, run } = stage;
+/// Runs `tasks`: of those of files, and of the slices of the others, no more than may begin.
+pub(super) async fn run_tasks(stage: Stage<'_>, tasks: &[PlannedTask], stop: &mut StopSignal) -> Ran {
+    let Stage { seal, context, options, progress, run, slices, mut sliced } = stage;
     let mut ran = Ran::default();
-    let mut waiting = tasks.iter().take(limit);
+    let mut waiting = tasks.iter();
+    let mut ended = 0;
     let mut running: JoinSet<Result<TaskDone>> = JoinSet::new();
     let mut deadline = None;
     loop {
         let may_start = ran.error.is_none() && stop.level() == 0;
+        if !may_start {
+            slices.stop();
+        }
         while may_start && running.len() < options.concurrency.max(1) {
-            let Some(&(partition, input)) = waiting.next() else { break };
-            running.spawn(run_task(Arc::clone(seal), partition, input, Arc::clone(context), options.clone()));
+            let Some(&PlannedTask { partition, input, of_rows }) = waiting.as_slice().first() else { break };
+            if !of_rows && !slices.begin() {
+                break;
+            }
+            waiting.next();
+            let mut options = options.clone();
+            if of_rows {
+                // Of each slice, not of the task.
+                options.task_timeout = None;
+            }
+            running.spawn(run_task(Arc::clone(seal), partition, input, Arc::clone(context), options));
         }
         if running.is_empty() {
             break;
@@ -62,6 +84,10 @@ pub(super) async fn run_tasks(
         let next_level = stop.level() + 1;
         let joined = tokio::select! {
             joined = running.join_next() => joined,
+            Some(done) = sliced.recv() => {
+                count(&mut ran, done, progress, run).await;
+                continue;
+            }
             () = stop.reached(next_level), if next_level <= 2 => None,
             () = sleep_until(deadline) => None,
         };
@@ -77,13 +103,8 @@ pub(super) async fn run_tasks(
         let Some(joined) = joined else { continue };
         match joined {
             Ok(Ok(done)) => {
-                let read = done.read.changed.len() + done.read.unusable.len();
-                tracing::debug!(rows = done.counts.rows_out, left_out = read, "a task is done");
-                progress.task_done(done.files, done.atoms, done.counts.rows_in);
-                ran.done.push(done);
-                if let Err(error) = run.fold_if_due().await {
-                    ran.error.get_or_insert(error);
-                }
+                ended += u64::from(!done.stopped);
+                count(&mut ran, done, progress, run).await;
             }
             Ok(Err(error)) => {
                 tracing::debug!(%error, "a task failed");
@@ -104,8 +125,22 @@ pub(super) async fn run_tasks(
             }
         }
     }
-    ran.stopped = ran.error.is_none() && (ran.done.len() as u64 + ran.failed) < tasks.len() as u64;
+    while let Ok(done) = sliced.try_recv() {
+        count(&mut ran, done, progress, run).await;
+    }
+    ran.stopped = ran.error.is_none() && (ended + ran.failed) < tasks.len() as u64;
     ran
+}
+
+/// Counts a task that is done, or a slice of one.
+async fn count(ran: &mut Ran, done: TaskDone, progress: &dyn Progress, run: &Run) {
+    let read = done.read.changed.len() + done.read.unusable.len();
+    tracing::debug!(rows = done.counts.rows_out, left_out = read, "a task is done");
+    progress.task_done(done.files, done.atoms, done.counts.rows_in);
+    ran.done.push(done);
+    if let Err(error) = run.fold_if_due().await {
+        ran.error.get_or_insert(error);
+    }
 }
 
 async fn sleep_until(deadline: Option<tokio::time::Instant>) {

@@ -11,7 +11,7 @@ use lakemark::{Error, ErrorKind, Result};
 
 use super::refuse;
 use crate::errors::from_datafusion;
-use crate::table::as_tracked;
+use crate::table::tracked_name;
 
 /// Checks that every operator above a tracked source is row-local, and that each source occurs once. The names of the
 /// sources.
@@ -51,7 +51,7 @@ fn count_sources(plan: &LogicalPlan, seen: &mut HashMap<String, u32>) -> DfResul
 fn tracked_scan(node: &LogicalPlan) -> DfResult<Option<String>> {
     let LogicalPlan::TableScan(scan) = node else { return Ok(None) };
     let provider = source_as_provider(&scan.source)?;
-    Ok(as_tracked(&provider).map(|table| table.name().to_owned()))
+    Ok(tracked_name(&provider).map(str::to_owned))
 }
 
 /// Whether a tracked source lies below `plan`, subqueries included.

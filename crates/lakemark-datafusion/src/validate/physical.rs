@@ -15,6 +15,7 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use lakemark::{InputId, Result};
 
 use super::refuse;
+use crate::rows::KeyFilterExec;
 use crate::scan::CheckpointedScanExec;
 
 /// The task of each partition of a map-only plan; `None` where a union's source has nothing to do.
@@ -34,7 +35,9 @@ pub(crate) fn check_physical(plan: &Arc<dyn ExecutionPlan>) -> Result<Mapped> {
 }
 
 pub(crate) fn has_scan(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    plan.downcast_ref::<CheckpointedScanExec>().is_some() || plan.children().into_iter().any(has_scan)
+    let is_scan =
+        plan.downcast_ref::<CheckpointedScanExec>().is_some() || plan.downcast_ref::<KeyFilterExec>().is_some();
+    is_scan || plan.children().into_iter().any(has_scan)
 }
 
 fn map(plan: &Arc<dyn ExecutionPlan>) -> Result<Mapped> {
@@ -43,6 +46,12 @@ fn map(plan: &Arc<dyn ExecutionPlan>) -> Result<Mapped> {
             return Err(refuse("a row limit or another operator", "was pushed into the scan"));
         }
         return Ok(scan.inputs().collect());
+    }
+    if let Some(filter) = plan.downcast_ref::<KeyFilterExec>() {
+        if !filter.is_runnable() {
+            return Err(refuse("a row limit or another operator", "was pushed into the scan"));
+        }
+        return Ok(filter.inputs().iter().copied().map(Some).collect());
     }
     if plan.downcast_ref::<EmptyExec>().is_some() {
         return Ok(vec![None; plan.output_partitioning().partition_count()]);
