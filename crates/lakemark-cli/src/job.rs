@@ -6,18 +6,20 @@ use datafusion::dataframe::DataFrame;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use lakemark::{
-    BucketSink, CommitDriver, DataFiles, DirectorySink, Error, ErrorKind, Lake, Lease, Listing, ObjectCheckpointStore,
-    OutputFormat, OutputOptions, OutputSink, Result, Root, SourcePolicy, SourceTable, TaskSizing, Wait,
+    BucketSink, CommitDriver, DataFiles, DirectorySink, Error, ErrorKind, Lake, Lease, Listing, NullKeys,
+    ObjectCheckpointStore, OutputFormat, OutputOptions, OutputSink, Result, Root, SourcePolicy, SourceTable,
+    TaskSizing, Wait,
 };
 use lakemark_datafusion::{
-    Checkpoints, CsvFileOptions, LakemarkExt, Options, Output, SourceFormat, SourceSpec, from_datafusion, read_lookup,
+    Checkpoints, CsvFileOptions, LakemarkExt, OnDuplicate, Options, Output, RowKeys, SourceFormat, SourceSpec,
+    from_datafusion, read_lookup,
 };
 use lakemark_delta::{DeltaSource, DeltaTable};
 use lakemark_iceberg::{IcebergSource, IcebergTable};
 use parquet::basic::{BrotliLevel, Compression as Codec, GzipLevel, ZstdLevel};
 
 use crate::args::RunArgs;
-use crate::config::{self, JobConfig, Role, SinkConfig, SinkKind, SourceConfig};
+use crate::config::{self, JobConfig, Mode, Role, SinkConfig, SinkKind, SourceConfig};
 
 /// A job that is ready to be planned.
 pub(crate) struct Job {
@@ -52,7 +54,8 @@ impl Job {
 
 /// The store of a job: reached as the sink is, or, without one, as the first source is.
 pub(crate) fn store(config: &JobConfig) -> Result<ObjectCheckpointStore> {
-    ObjectCheckpointStore::connect(&config.store_url(), config.store_options())
+    let store = ObjectCheckpointStore::connect(&config.store_url(), config.store_options())?;
+    Ok(store.with_key_memory(config.run.key_memory.0, std::env::temp_dir()))
 }
 
 fn context(config: &JobConfig) -> Result<SessionContext> {
@@ -124,10 +127,12 @@ fn planned_spec(source: &SourceConfig, args: &RunArgs) -> Result<SourceSpec> {
 /// Of a table, when it cannot be known by what is configured.
 pub(crate) fn spec(source: &SourceConfig) -> Result<SourceSpec> {
     if let Some(table) = table(source)? {
-        return Ok(SourceSpec::of_table(&source.name, table));
+        let spec = SourceSpec::of_table(&source.name, table);
+        return Ok(SourceSpec { rows: keys(source), ..spec });
     }
     let mut spec = SourceSpec::new(&source.name, &source.url);
     spec.storage = source.storage_options.clone();
+    spec.rows = keys(source);
     spec.format = match source.format {
         config::Format::Csv => SourceFormat::Csv(CsvFileOptions {
             header: source.csv.header,
@@ -140,6 +145,22 @@ pub(crate) fn spec(source: &SourceConfig) -> Result<SourceSpec> {
         _ => SourceFormat::Parquet,
     };
     Ok(spec)
+}
+
+/// What tells the rows of a source apart, in rows mode.
+fn keys(source: &SourceConfig) -> Option<RowKeys> {
+    (source.role == Role::Tracked && source.mode == Mode::Rows).then(|| RowKeys {
+        on: source.on.clone(),
+        nulls: match source.on_null {
+            config::OnNull::Equal => NullKeys::Equal,
+            config::OnNull::Refuse => NullKeys::Refuse,
+        },
+        values: source.key_values,
+        on_duplicate: match source.on_duplicate {
+            config::OnDuplicate::First => OnDuplicate::First,
+            config::OnDuplicate::Fail => OnDuplicate::Fail,
+        },
+    })
 }
 
 /// The table that a source is, if it is one.

@@ -77,6 +77,7 @@ fn outcome_line(report: &RunReport) -> String {
         report.seconds.list + report.seconds.open + report.seconds.plan + report.seconds.run + report.seconds.commit;
     let tasks = format!("{} of {} tasks sealed", report.tasks.sealed, report.tasks.planned);
     let rows = format!("{} rows in, {} rows out", report.rows.rows_in, report.rows.out);
+    let unusable: usize = report.sources.iter().map(|source| source.unusable.len()).sum();
     let moved: u64 = report.sources.iter().map(|source| source.moved).sum();
     match report.outcome {
         Outcome::Nothing => format!("nothing to do ({seconds:.2} s)"),
@@ -88,8 +89,7 @@ fn outcome_line(report: &RunReport) -> String {
         }
         Outcome::Done => format!("done: {tasks}, {rows} ({seconds:.2} s)"),
         // Unusable files do not mend by themselves; tasks that were not run do.
-        Outcome::Partial if report.tasks.sealed == report.tasks.planned => {
-            let unusable: usize = report.sources.iter().map(|source| source.unusable.len()).sum();
+        Outcome::Partial if report.tasks.sealed == report.tasks.planned && unusable > 0 => {
             format!(
                 "partial: {tasks}, {rows} ({seconds:.2} s); {unusable} unusable files are left out until they are mended"
             )
@@ -131,7 +131,21 @@ fn source_line(source: &SourceReport) -> String {
         beside.push(format!("{} vanished", source.vanished));
     }
     let beside = if beside.is_empty() { String::new() } else { format!(" ({})", beside.join("; ")) };
-    format!("{}: {} files listed: {}{beside}", source.name, source.listed, parts.join(", "))
+    let Some(keys) = &source.keys else {
+        return format!("{}: {} files listed: {}{beside}", source.name, source.listed, parts.join(", "));
+    };
+    let mut parts = vec![format!("{} keys done before", keys.keys)];
+    let mut add = |n: u64, what: &str| {
+        if n > 0 {
+            parts.push(format!("{n} {what}"));
+        }
+    };
+    add(keys.read, "rows read");
+    add(keys.done, "done");
+    add(keys.new, "new");
+    add(keys.repeated, "with a key that came before");
+    add(source.unusable.len() as u64, "unusable files");
+    format!("{}: {}{beside}", source.name, parts.join(", "))
 }
 
 /// The most files that a plan shows by name.

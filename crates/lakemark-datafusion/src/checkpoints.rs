@@ -386,7 +386,11 @@ impl Checkpoints {
     /// # Errors
     /// As [`LakemarkExt::register_checkpointed`](crate::LakemarkExt::register_checkpointed).
     pub async fn add(&self, spec: SourceSpec) -> Result<()> {
-        self.add_source(spec, false).await.map(drop)
+        let keys = spec.rows.clone();
+        let source = self.add_source(spec, false).await?;
+        let (Some(keys), Some(files)) = (keys, &source.schema) else { return Ok(()) };
+        let schema = Schema::new(files.fields().iter().chain(&source.partitions).cloned().collect::<Vec<_>>());
+        self.add_rows(&source.name, source.lake.root(), &source.format, &schema, &keys).await.map(drop)
     }
 
     /// Adds a tracked source: lists it and plans it against the store; a table only if it is to be `planned`.

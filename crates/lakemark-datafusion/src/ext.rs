@@ -149,9 +149,9 @@ impl LakemarkExt for SessionContext {
             Arc::new(CheckpointedTable::new(checkpoints.clone(), Arc::clone(&source), views));
         // Without any file it has no columns, and there is nothing to tell apart.
         let Some(keys) = keys.filter(|_| source.schema.is_some()) else { return register(self, name, table) };
-        source.check_keys(&keys).await?;
         let root = source.lake.root();
         let rows = checkpoints.add_rows(&name, root, &source.format, &table.schema(), &keys).await?;
+        source.check_keys(&keys).await?;
         register(self, name, Arc::new(KeyedTable::new(checkpoints.clone(), rows, table)))
     }
 

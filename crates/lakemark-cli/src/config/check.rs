@@ -6,7 +6,7 @@ use lakemark::{Error, ErrorKind, Result, Root};
 
 use super::settings::{CatalogConfig, CsvConfig, JobConfig, Settings, SourceConfig};
 use super::tree::join;
-use super::values::{Format, OnChange, OnDelete, Role, SchemaMode, SinkKind};
+use super::values::{Format, Mode, OnChange, OnDelete, Role, SchemaMode, SinkKind};
 
 /// Longer names do not fit the names of objects on every store.
 const LONGEST_NAME: usize = 128;
@@ -41,7 +41,7 @@ impl JobConfig {
                     "format" if matches!(source.format, Format::Postgres | Format::Sqlite) => {
                         "sources are parquet, csv, json, delta and iceberg"
                     }
-                    "mode" | "on" | "on_duplicate" => "finished work is known by files, not by rows",
+                    "on_change" | "on_delete" if source.mode == Mode::Rows => continue,
                     "on_change" | "on_delete" if self.sink.kind == SinkKind::Iceberg && takes_out(source) => {
                         "no file is taken out of an Iceberg table: its library only appends"
                     }
@@ -65,7 +65,6 @@ impl JobConfig {
             match key {
                 "on_error" => add("run", key, "a task that fails for good stops the run"),
                 "commit_every" if !self.sink.kind.is_table() => add("run", key, "directories commit at the end"),
-                "key_memory" => add("run", key, "there is no rows mode"),
                 _ => {}
             }
         }
@@ -79,6 +78,22 @@ impl JobConfig {
             let keys = source.changed().into_iter();
             let keys = keys.filter(|key| key.starts_with("on") || matches!(*key, "mode" | "max_replaced"));
             idle.extend(keys.map(|key| (join(&path(source), key), "work on a lookup is not recorded")));
+        }
+        for source in self.tracked() {
+            let (rows, why) = match source.mode {
+                Mode::Files => {
+                    (&["on", "on_duplicate", "on_null", "key_values"][..], "only rows mode has it: mode = \"rows\"")
+                }
+                Mode::Rows => (
+                    &["on_change", "on_moved", "on_delete", "max_replaced"][..],
+                    "in rows mode what is done is told by row, and not by file",
+                ),
+            };
+            let keys = source.changed().into_iter().filter(|key| rows.contains(key));
+            idle.extend(keys.map(|key| (join(&path(source), key), why)));
+        }
+        if self.run.changed().contains(&"key_memory") && self.tracked().all(|source| source.mode == Mode::Files) {
+            idle.push((join("run", "key_memory"), "no source is in rows mode"));
         }
         for source in self.sources.iter().filter(|source| source.format != Format::Csv) {
             if source.csv != CsvConfig::default() {
@@ -144,6 +159,18 @@ impl JobConfig {
             }
             if source.format == Format::Iceberg {
                 source.catalog.parse(&path(source))?;
+            }
+            if source.role == Role::Tracked && source.mode == Mode::Rows && source.on.is_empty() {
+                return Err(Error::invalid(format!(
+                    "`{}` is missing: rows mode tells rows apart by it",
+                    join(&path(source), "on")
+                ))
+                .way("name the key columns: on = [\"id\"]"));
+            }
+            if source.role == Role::Tracked && source.mode == Mode::Files && source.format.is_database() {
+                return Err(Error::invalid(format!("source `{name}` is a table of a database, which has no files"))
+                    .at(join(&path(source), "mode"))
+                    .way("tell its rows apart by key columns: mode = \"rows\", on = [\"id\"]"));
             }
             if source.url.is_empty() {
                 return Err(Error::invalid(format!("`{}` is empty", join(&path(source), "url"))));

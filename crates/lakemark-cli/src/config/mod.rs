@@ -20,7 +20,8 @@ use lakemark::{Error, ErrorKind, Result};
 
 pub(crate) use settings::{JobConfig, SinkConfig, SourceConfig};
 pub(crate) use values::{
-    Compression, CsvTypes, Format, MaxReplaced, OnChange, OnDelete, OnMoved, Role, SchemaMode, SinkKind,
+    Compression, CsvTypes, Format, MaxReplaced, Mode, OnChange, OnDelete, OnDuplicate, OnMoved, OnNull, Role,
+    SchemaMode, SinkKind,
 };
 
 use crate::args::{JobArgs, JobFlags};

@@ -11,7 +11,7 @@ use super::section::Section;
 use super::tree::{Item, Value, element, join};
 use super::values::{
     Bytes, Compression, CsvTypes, Format, Letter, MaxReplaced, Mode, OnChange, OnDelete, OnDuplicate, OnError, OnMoved,
-    Role, SchemaMode, Setting, SinkKind, reject,
+    OnNull, Role, SchemaMode, Setting, SinkKind, reject,
 };
 
 /// A table of settings.
@@ -86,6 +86,10 @@ settings! {
         on_moved: OnMoved = OnMoved::Fail,
         on_delete: OnDelete = OnDelete::Keep,
         on_duplicate: OnDuplicate = OnDuplicate::First,
+        /// Of a key column, in rows mode.
+        on_null: OnNull = OnNull::Equal,
+        /// Whether the values of keys are kept in the store, beside their fingerprints.
+        key_values: bool = true,
         max_replaced: MaxReplaced = MaxReplaced::Percent(10.0),
         role: Role = Role::Tracked,
         /// Of a database or catalog.

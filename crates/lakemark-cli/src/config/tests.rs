@@ -23,6 +23,8 @@ on_change = "reprocess"
 on_moved = "fail"
 on_delete = "keep"
 on_duplicate = "first"
+on_null = "equal"
+key_values = true
 max_replaced = "10%"
 role = "tracked"
 table = ""
@@ -192,9 +194,9 @@ fn every_type_of_value_is_read() {
     "unknown key `source[1].nme`\n  at: job.toml:6\n  way on: did you mean `source[1].name`?"
 )]
 #[case::not_in_this_version(
-    "format = \"sqlite\"\nmode = \"rows\"",
-    "not in this version: `source.docs.format` (sources are parquet, csv, json, delta and iceberg), `source.docs.mode` (finished work is known by \
-     files, not by rows)\n  safe: nothing was read and nothing was changed\n  way on: remove what is named"
+    "format = \"sqlite\"\nmode = \"rows\"\non = [\"id\"]",
+    "not in this version: `source.docs.format` (sources are parquet, csv, json, delta and iceberg)\n  \
+     safe: nothing was read and nothing was changed\n  way on: remove what is named"
 )]
 #[case::no_effect(
     "[[source]]\nname = \"l\"\nurl = \"/l\"\nrole = \"lookup\"\non_change = \"ignore\"",
@@ -423,15 +425,10 @@ fn names(#[case] name: &str, #[case] fits: bool) {
 }
 
 #[rstest]
-#[case("source.docs.format=sqlite")]
-#[case("source.docs.mode=rows")]
-#[case("source.docs.on=[\"a\"]")]
-#[case("source.docs.on_duplicate=fail")]
 #[case("source.docs.table=t")]
 #[case("transform.map=[\"cat\"]")]
 #[case("transform.fingerprint=v1")]
 #[case("run.on_error=set-aside")]
-#[case("run.key_memory=1GiB")]
 #[case("run.commit_every=1m")]
 fn what_is_not_in_this_version_is_refused(#[case] set: &str) {
     let job = job(SMALLEST, &["--set", set]).unwrap();
@@ -439,6 +436,24 @@ fn what_is_not_in_this_version_is_refused(#[case] set: &str) {
     let [(named, _)] = job.unsupported().try_into().unwrap();
     assert!(key.starts_with(&named), "{named}");
     assert_eq!(job.check().as_ref().map_err(Error::kind), Err(ErrorKind::Unsupported));
+}
+
+#[rstest]
+#[case(&["mode=rows"], "`source.docs.on` is missing")]
+#[case(&["on=[\"id\"]"], "`source.docs.on` has no effect: only rows mode has it")]
+#[case(&["on_duplicate=fail"], "only rows mode has it")]
+#[case(&["on_null=refuse"], "only rows mode has it")]
+#[case(&["key_values=false"], "only rows mode has it")]
+#[case(&["mode=rows", "on=[\"id\"]", "on_change=fail"], "what is done is told by row, and not by file")]
+#[case(&["format=postgres"], "which has no files")]
+fn keys_are_of_rows_mode_and_files_of_files_mode(#[case] sets: &[&str], #[case] said: &str) {
+    let sets: Vec<String> = sets.iter().map(|set| format!("source.docs.{set}")).collect();
+    let args: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
+    let told = message(job(SMALLEST, &args).and_then(|job| job.check().map(|()| job)));
+    assert!(told.contains(said), "{told}");
+    let told = message(job(SMALLEST, &["--set", "run.key_memory=1GiB"]).and_then(|job| job.check().map(|()| job)));
+    assert!(told.contains("no source is in rows mode"), "{told}");
+    job(SMALLEST, &["--mode", "rows", "--on", "a,b", "--set", "run.key_memory=1GiB"]).unwrap().check().unwrap();
 }
 
 #[rstest]

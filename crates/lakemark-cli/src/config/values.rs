@@ -331,6 +331,12 @@ choices! {
         Fail = "fail",
     }
 
+    /// What nulls are in a key.
+    OnNull {
+        Equal = "equal",
+        Refuse = "refuse",
+    }
+
     /// Whether work on a source is recorded.
     Role {
         Tracked = "tracked",
@@ -365,6 +371,11 @@ impl Format {
     /// Whether its files are known by a log or a catalog, and never change.
     pub(crate) fn is_table(self) -> bool {
         matches!(self, Self::Delta | Self::Iceberg)
+    }
+
+    /// Whether it is a table of a database, which has no files.
+    pub(crate) fn is_database(self) -> bool {
+        matches!(self, Self::Postgres | Self::Sqlite)
     }
 }
 

@@ -3,13 +3,13 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use lakemark::{Blessing, Error, FileVersion, Lease, MaxReplaced, SourcePolicy};
+use lakemark::{Blessing, Error, ErrorKind, FileVersion, Lease, MaxReplaced, SourcePolicy};
 use lakemark_datafusion::{Checkpoints, Options, Outcome};
 use serde::Serialize;
 
 use super::{confirmed, count, patterns, some, tell, wait};
 use crate::args::{BlessArgs, OutputArgs};
-use crate::config::{self, JobConfig};
+use crate::config::{self, JobConfig, Mode};
 use crate::{Ended, Failure, job};
 
 #[derive(Serialize)]
@@ -76,6 +76,12 @@ async fn open(config: &JobConfig, args: &BlessArgs) -> lakemark::Result<Checkpoi
         ..SourcePolicy::default()
     };
     for source in config.tracked() {
+        if source.mode == Mode::Rows {
+            let what = format!("files are recorded as done, and of source `{}` rows are", source.name);
+            return Err(Error::new(ErrorKind::Unsupported, what)
+                .safe("nothing was changed")
+                .way("run it: rows that its query drops are done too"));
+        }
         checkpoints.add(job::spec(source)?.with_policy(policy)).await?;
     }
     Ok(checkpoints)

@@ -20,6 +20,7 @@ mod kills;
 mod operate;
 mod partitions;
 mod remote;
+mod rows;
 mod schema_mode;
 mod sources;
 mod stops;

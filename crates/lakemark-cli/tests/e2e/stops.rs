@@ -34,7 +34,7 @@ fn go_on(running: Running) -> Ran {
 #[rstest]
 fn a_zombie_that_goes_on_at_any_point_doubles_nothing(#[values(1, 3)] nth: usize) {
     // Those of tables are of other destinations.
-    for step in STEPS.iter().filter(|step| !step.starts_with("table.")) {
+    for step in STEPS.iter().filter(|step| !step.starts_with("table.") && !step.starts_with("keys.")) {
         let scene = Scene::small();
         let repeated = matches!(*step, "run.task" | "run.output" | "run.written" | "seal.before" | "seal.after")
             || matches!(*step, "rename.before" | "rename.after");

@@ -1,0 +1,196 @@
+//! Rows mode by whole processes: killed, stopped, cut otherwise, changed in its settings.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use rstest::rstest;
+use rustix::process::Signal;
+
+use super::lake::Multiset;
+use super::scene::{Ran, Scene};
+
+/// A lake of which rows are done by `id`, three at a time.
+fn scene() -> Scene {
+    let mut scene = Scene::small();
+    scene.set("source.mode", "\"rows\"").set("source.on", "[\"id\"]").set("run.task_rows", "3");
+    scene.set("run.task_bytes", "\"1KiB\"");
+    let groups = scene.lake.groups(3, 20, 20);
+    scene.lake.put("with rows that come twice.parquet", groups);
+    scene
+}
+
+/// One row of each key: rows of one key are alike.
+fn expected(scene: &Scene) -> Multiset {
+    scene.lake.expected().into_keys().map(|row| (row, 1)).collect()
+}
+
+#[track_caller]
+fn is_exact(scene: &Scene) {
+    scene.assert_is(&expected(scene));
+}
+
+#[track_caller]
+fn is_part(scene: &Scene) {
+    let (rows, wanted) = (scene.committed(), expected(scene));
+    let beyond: Vec<_> = rows.iter().filter(|(row, times)| **times > wanted.get(*row).copied().unwrap_or(0)).collect();
+    assert!(beyond.is_empty(), "{beyond:?}");
+}
+
+/// A run that reads all rows, finds them done, and writes nothing.
+#[track_caller]
+fn idle(scene: &Scene) -> Ran {
+    let ran = scene.run(&[]).expect(0, "nothing");
+    assert_eq!((ran.count("epoch"), ran.count("requests/store/put")), (0, 0), "{ran}");
+    ran
+}
+
+fn keys(ran: &Ran, what: &str) -> u64 {
+    ran.count(&format!("sources/0/keys/{what}"))
+}
+
+static REACHED: LazyLock<BTreeMap<String, usize>> = LazyLock::new(|| {
+    let mut counts = BTreeMap::new();
+    for step in scene().run(&[]).done().steps {
+        *counts.entry(step).or_default() += 1;
+    }
+    counts
+});
+
+#[test]
+fn what_is_done_is_told_by_row() {
+    let mut scene = scene();
+    let first = scene.run(&[]).done();
+    let rows = keys(&first, "new");
+    assert_eq!(first.count("rows/in"), rows);
+    assert_eq!(keys(&first, "read"), rows + keys(&first, "repeated"));
+    assert_eq!(first.count("tasks/sealed"), first.count("tasks/planned"));
+    is_exact(&scene);
+    let again = idle(&scene);
+    assert_eq!((keys(&again, "keys"), keys(&again, "new")), (rows, 0));
+    // Every file is written anew, in another order and other row groups, with two rows more.
+    let files: Vec<_> = scene.lake.files.iter().map(|(path, groups)| (path.clone(), groups.concat())).collect();
+    for (path, mut rows) in files {
+        rows.reverse();
+        scene.lake.put(&path, rows.into_iter().map(|row| vec![row]).collect());
+    }
+    scene.lake.put_singles("new", 2, 20);
+    let second = scene.run(&[]).done();
+    assert_eq!(second.count("rows/in"), 2);
+    is_exact(&scene);
+    scene.readers(&expected(&scene), super::readers::Wanted::All);
+    idle(&scene);
+    let verified = scene.look("verify");
+    assert_eq!(verified["sound"], true, "{verified:#}");
+}
+
+#[rstest]
+fn a_crash_at_any_point_changes_nothing(#[values(1, 3)] nth: usize) {
+    assert!(REACHED.contains_key("keys.after"));
+    for (step, _) in REACHED.iter().filter(|(_, count)| **count >= nth) {
+        println!("crash at {step}:{nth}");
+        let scene = scene();
+        scene.crash_at(step, nth);
+        is_part(&scene);
+        // Cut otherwise than before.
+        let recovered = scene.run(&["--task-rows", "2", "--concurrency", "1"]);
+        assert!(matches!(recovered.outcome(), "done" | "nothing"), "{recovered}");
+        is_exact(&scene);
+        idle(&scene);
+        assert_eq!(scene.look("status")["checkpoints"]["uncommitted"], 0);
+    }
+}
+
+#[rstest]
+fn a_zombie_doubles_nothing(
+    #[values("run.output", "keys.after", "seal.before", "seal.after", "intent.after_manifest")] step: &str,
+) {
+    let scene = scene();
+    let mut zombie = scene.start(&[], &[("LAKEMARK_STOP_AT", step)]);
+    assert!(zombie.until_stopped());
+    let successor = scene.run(&["--takeover", "--task-rows", "5"]);
+    assert!(matches!(successor.outcome(), "done" | "nothing"), "{successor}");
+    is_exact(&scene);
+    zombie.signal(Signal::CONT);
+    Scene::ran(&zombie.wait()).error(4, "Fenced", &["was fenced"]);
+    is_exact(&scene);
+    idle(&scene);
+}
+
+#[test]
+fn a_limit_is_of_slices_and_rows_that_are_dropped_are_done() {
+    let scene = scene();
+    let first = scene.run(&["--max-tasks", "2"]).expect(3, "partial");
+    assert_eq!(first.count("tasks/sealed"), 2);
+    is_part(&scene);
+    let mut left = u64::MAX;
+    while left > 0 {
+        let ran = scene.run(&["--max-tasks", "2"]);
+        left = ran.count("tasks/sealed");
+        assert!(ran.count("rows/in") <= 6, "{ran}");
+    }
+    is_exact(&scene);
+}
+
+#[test]
+fn r109_another_mode_or_key_is_refused_and_nothing_is_changed() {
+    let mut scene = scene();
+    scene.run(&[]).done();
+    scene.lake.put_singles("new", 1, 20);
+    scene.run(&["--on", "n"]).error(5, "Refused", &["`n` (integer) here", "`id` (integer) in the store", "way on"]);
+    scene.run(&["--on", "id,n"]).error(5, "Refused", &["another `store`"]);
+    scene.run(&["--on", "docid"]).error(1, "Invalid", &["there is no key column `docid`", "`text`"]);
+    scene.set("source.mode", "\"files\"");
+    scene.settings_without("source.on");
+    scene.run(&[]).error(5, "Refused", &["files mode", "rows mode", "another `store`"]);
+    scene.set("source.mode", "\"rows\"").set("source.on", "[\"id\"]");
+    assert_eq!(scene.run(&[]).done().count("rows/in"), 1);
+    is_exact(&scene);
+    // And the reverse.
+    let mut scene = Scene::small();
+    scene.run(&[]).done();
+    scene.set("source.mode", "\"rows\"").set("source.on", "[\"id\"]");
+    scene.run(&[]).error(5, "Refused", &["rows mode", "files mode"]);
+    scene.assert_exact();
+}
+
+#[test]
+fn a_key_that_comes_twice_is_named_when_it_must_not() {
+    let mut scene = scene();
+    scene.set("source.on_duplicate", "\"fail\"");
+    scene.run(&[]).error(1, "Invalid", &["have one key: id = ", "on_duplicate = \"first\""]);
+    is_part(&scene);
+    scene.run(&[]).error(1, "Invalid", &["have one key: id = "]);
+    scene.set("source.on_duplicate", "\"first\"");
+    scene.run(&[]).done();
+    is_exact(&scene);
+}
+
+#[rstest]
+fn other_formats_are_read_by_row_too(#[values("csv", "json")] format: &str) {
+    // The output of one job is the input of another.
+    let mut scene = scene();
+    scene.set("sink.kind", format!("{format:?}"));
+    scene.settings_without("sink.compression");
+    scene.run(&[]).done();
+    let url = format!("{:?}", scene.path("rows"));
+    std::fs::rename(scene.out(), scene.path("rows")).unwrap();
+    std::fs::remove_dir_all(scene.path("out.lakemark")).unwrap();
+    scene.set("source.url", url).set("source.format", format!("{format:?}"));
+    scene.set("transform.sql", "\"SELECT id, text, n2 FROM docs\"").set("sink.kind", "\"parquet\"");
+    let ran = scene.run(&[]).done();
+    assert_eq!(ran.count("rows/in"), keys(&ran, "read"));
+    is_exact(&scene);
+    idle(&scene);
+}
+
+/// Keys beyond the budget are on the disk, and nothing else is different.
+#[test]
+fn keys_beyond_the_budget_are_kept_on_the_disk() {
+    let mut scene = scene();
+    scene.set("run.key_memory", "\"1B\"");
+    scene.run(&[]).done();
+    scene.lake.put_singles("new", 3, 20);
+    assert_eq!(scene.run(&[]).done().count("rows/in"), 3);
+    is_exact(&scene);
+    idle(&scene);
+}
