@@ -53,7 +53,7 @@ pub use operate::{
 };
 pub use plan::*;
 pub use run::{
-    AtomRegistry, BeginOptions, CheckpointIdMap, Committed, Decided, Recovered, Run, TaskRead, Wait, Worker,
+    AtomRegistry, BeginOptions, CheckpointIdMap, Committed, Decided, Recovered, Run, SealRows, TaskRead, Wait, Worker,
 };
 pub use sink::*;
 pub use source::*;

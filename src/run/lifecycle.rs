@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use arrow_array::ArrayRef;
 use async_trait::async_trait;
 use futures::future::BoxFuture;
 
@@ -10,10 +9,7 @@ use super::state::Run;
 use crate::error::Result;
 use crate::identity::{AttemptNonce, CheckpointId};
 use crate::store::checkpoint::{is_sealed, sealed_file};
-use crate::store::staging::Staged;
-use crate::store::{
-    Checkpoint, CheckpointStore, Counts, KeyRows, Live, OutputFile, Seal, SealKind, SealOutcome, SealedFile,
-};
+use crate::store::{Checkpoint, CheckpointStore, Counts, Live, OutputFile, Seal, SealKind, SealOutcome, SealedFile};
 
 impl Run {
     /// The nonce that names the output files of the present attempt of `id`; see [`output_name`](crate::output_name).
@@ -24,23 +20,6 @@ impl Run {
     /// Drops what an earlier attempt of `id` staged in this process; the next attempt has another nonce.
     pub fn abandon(&self, id: CheckpointId) {
         drop(self.staging.take(id));
-    }
-
-    /// Stages the row keys of `source` that `id` covers: one fingerprint a key, in any order, and a text array of values a key
-    /// column, or none. What was staged before is forgotten.
-    ///
-    /// # Errors
-    /// As [`stage_keys`](CheckpointStore::stage_keys), and for values that are not as many as the fingerprints.
-    pub fn stage_row_keys(
-        &self,
-        id: CheckpointId,
-        source: &Arc<str>,
-        fingerprints: Vec<u128>,
-        values: Vec<ArrayRef>,
-    ) -> Result<()> {
-        self.check_unsealed(id)?;
-        self.staging.rows(id, Arc::clone(source), KeyRows::of(id, fingerprints, values)?);
-        Ok(())
     }
 
     fn check_unsealed(&self, id: CheckpointId) -> Result<()> {
@@ -67,12 +46,8 @@ impl CheckpointStore for Run {
             return Ok(SealOutcome::Already(seal));
         }
         let mut staged = self.staging.take(id);
+        let outputs = staged.settle().await?;
         let worker = self.worker();
-        let (outputs, keys) = futures::future::try_join(
-            Staged::settle(&mut staged.writes),
-            worker.put_keys(id, staged.attempt, staged.rows),
-        )
-        .await?;
         let seal = Seal {
             store: worker.store_id(),
             id,
@@ -81,7 +56,7 @@ impl CheckpointStore for Run {
             planned_from: worker.known_version(),
             sealed_at: crate::time::now_ms(),
             files: staged.keys,
-            keys,
+            keys: None,
             outputs,
             counts,
         };

@@ -15,4 +15,4 @@ pub use decide::Decided;
 pub use registry::{AtomRegistry, CheckpointIdMap, TaskRead};
 pub(crate) use state::Change;
 pub use state::Run;
-pub use worker::Worker;
+pub use worker::{SealRows, Worker};

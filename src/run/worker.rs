@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use arrow_array::ArrayRef;
 use async_trait::async_trait;
 use dashmap::DashMap;
 
@@ -15,13 +16,30 @@ use crate::steps::reach;
 use crate::store::envelope::{digest, encode};
 use crate::store::keys::encode_keys;
 use crate::store::medium::Created;
-use crate::store::{Head, KeyRows, ObjectCheckpointStore, ObjectName, Seal, SealOutcome, SealedKeys};
+use crate::store::{
+    Counts, Head, KeyRows, ObjectCheckpointStore, ObjectName, OutputFile, Seal, SealKind, SealOutcome, SealedKeys,
+};
 
 #[async_trait]
 impl Holder for Worker {
     async fn check(&self) -> Result<()> {
         self.guard().await
     }
+}
+
+/// What a seal of rows says.
+#[derive(Debug, Clone)]
+pub struct SealRows {
+    /// The source's name.
+    pub source: Arc<str>,
+    /// Of the keys that it covers, in any order.
+    pub fingerprints: Vec<u128>,
+    /// The keys' values as text, an array a key column; or none.
+    pub values: Vec<ArrayRef>,
+    /// What came out.
+    pub outputs: Vec<OutputFile>,
+    /// Rows.
+    pub counts: Counts,
 }
 
 /// A handle that seals under one epoch. Cheap to clone; many work at once.
@@ -151,33 +169,41 @@ impl Worker {
         Ok(outcome)
     }
 
-    /// Writes the row keys of `source` that an attempt of `id` staged; what its seal says of them.
+    /// Publishes what an attempt made of rows: staged -> checkpointed. Every output file is durable (I2).
     ///
     /// # Errors
-    /// Those of the store. What was written without a seal is garbage.
-    pub(super) async fn put_keys(
-        &self,
-        id: CheckpointId,
-        attempt: AttemptNonce,
-        staged: Option<(Arc<str>, KeyRows)>,
-    ) -> Result<Option<SealedKeys>> {
-        let Some((source, rows)) = staged else { return Ok(None) };
-        let rows = Arc::new(rows);
+    /// As [`seal`](Self::seal). Keys that were written without a seal are garbage.
+    pub async fn seal_rows(&self, id: CheckpointId, attempt: AttemptNonce, rows: SealRows) -> Result<SealOutcome> {
+        let SealRows { source, fingerprints, values, outputs, counts } = rows;
+        let rows = Arc::new(KeyRows::of(id, fingerprints, values)?);
         let encoded = Arc::clone(&rows);
         let bytes = off_thread(move || encode_keys(&encoded)).await;
         let bytes = bytes.map_err(|error| Error::invalid("writing row keys was interrupted").caused_by(error))??;
-        let sealed = SealedKeys { source, keys: rows.len() as u64, bytes: bytes.len() as u64, digest: digest(&bytes) };
+        let keys = SealedKeys { source, keys: rows.len() as u64, bytes: bytes.len() as u64, digest: digest(&bytes) };
         let name = ObjectName::Keys(id, attempt);
-        match self.shared.store.medium.create(name, bytes).await? {
-            Created::Ours => {}
-            Created::Taken(_) => {
-                let place = self.shared.store.medium.place(name);
-                return Err(Error::corrupt(place, "another object has the name of new row keys"));
-            }
+        if let Created::Taken(_) = self.shared.store.medium.create(name, bytes).await? {
+            let place = self.shared.store.medium.place(name);
+            return Err(Error::corrupt(place, "another object has the name of new row keys"));
         }
-        self.shared.keys.insert((id, attempt), rows);
         reach("keys.after");
-        Ok(Some(sealed))
+        self.shared.keys.insert((id, attempt), rows);
+        let seal = Seal {
+            store: self.shared.store_id,
+            id,
+            attempt,
+            kind: SealKind::Sealed,
+            planned_from: self.known_version(),
+            sealed_at: crate::time::now_ms(),
+            files: Vec::new(),
+            keys: Some(keys),
+            outputs,
+            counts,
+        };
+        let outcome = self.seal(seal).await;
+        if !matches!(outcome, Ok(SealOutcome::Sealed(_))) {
+            self.shared.keys.remove(&(id, attempt));
+        }
+        outcome
     }
 
     /// The row keys of `seal`, which this process wrote, if it still has them; it has them no more.

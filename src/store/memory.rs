@@ -10,7 +10,7 @@ use super::checkpoint::{Checkpoint, CheckpointStore, SealOutcome, is_sealed, sea
 use super::live::Live;
 use super::seal::{Counts, OutputFile, Seal, SealKind, SealedFile};
 use super::segment::{Event, EventRow};
-use super::staging::{Staged, Staging};
+use super::staging::Staging;
 use crate::error::{Error, Result};
 use crate::identity::{CheckpointId, Epoch, ManifestVersion, StoreId};
 
@@ -64,7 +64,7 @@ impl CheckpointStore for MemoryCheckpointStore {
             return Ok(SealOutcome::Already(Arc::clone(seal)));
         }
         let mut staged = self.staging.take(id);
-        let outputs = Staged::settle(&mut staged.writes).await?;
+        let outputs = staged.settle().await?;
         let seal = Arc::new(Seal {
             store: self.id,
             id,

@@ -1,12 +1,9 @@
 //! What is staged and not sealed: in this process only, invisible to everyone else.
 
-use std::sync::Arc;
-
 use dashmap::DashMap;
 use futures::future::BoxFuture;
 use tokio::task::JoinSet;
 
-use super::keys::KeyRows;
 use super::seal::{OutputFile, SealedFile};
 use crate::error::{Error, Result};
 use crate::identity::{AttemptNonce, CheckpointId};
@@ -20,17 +17,12 @@ pub(crate) struct Staging(DashMap<CheckpointId, Staged>);
 pub(crate) struct Staged {
     pub(crate) attempt: AttemptNonce,
     pub(crate) keys: Vec<SealedFile>,
-    /// The row keys of a source.
-    pub(crate) rows: Option<(Arc<str>, KeyRows)>,
-    pub(crate) writes: Writes,
+    writes: JoinSet<Result<Vec<OutputFile>>>,
 }
-
-/// Writes in flight.
-pub(crate) type Writes = JoinSet<Result<Vec<OutputFile>>>;
 
 impl Default for Staged {
     fn default() -> Self {
-        Self { attempt: AttemptNonce::random(), keys: Vec::new(), rows: None, writes: JoinSet::new() }
+        Self { attempt: AttemptNonce::random(), keys: Vec::new(), writes: JoinSet::new() }
     }
 }
 
@@ -42,10 +34,6 @@ impl Staging {
 
     pub(crate) fn keys(&self, id: CheckpointId, keys: Vec<SealedFile>) {
         self.0.entry(id).or_default().keys.extend(keys);
-    }
-
-    pub(crate) fn rows(&self, id: CheckpointId, source: Arc<str>, rows: KeyRows) {
-        self.0.entry(id).or_default().rows = Some((source, rows));
     }
 
     pub(crate) fn write(&self, id: CheckpointId, write: BoxFuture<'static, Result<Vec<OutputFile>>>) {
@@ -63,9 +51,9 @@ impl Staged {
     ///
     /// # Errors
     /// The first error of a write.
-    pub(crate) async fn settle(writes: &mut Writes) -> Result<Vec<OutputFile>> {
+    pub(crate) async fn settle(&mut self) -> Result<Vec<OutputFile>> {
         let mut outputs = Vec::new();
-        while let Some(written) = writes.join_next().await {
+        while let Some(written) = self.writes.join_next().await {
             let failed = |e| Error::invalid("a staged write was interrupted").caused_by(e);
             outputs.extend(written.map_err(failed)??);
         }

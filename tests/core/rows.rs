@@ -6,8 +6,8 @@ use std::sync::Arc;
 use arrow_array::{ArrayRef, StringArray};
 use lakemark::faults::{Act, Failure, Op, When};
 use lakemark::{
-    CheckpointId, CheckpointState, CheckpointStore, Counts, ErrorKind, KeyColumn, KeyKind, KeySpec, NullKeys,
-    ObjectCheckpointStore, Root, Run, SealOutcome, SourceSettings,
+    AttemptNonce, CheckpointId, CheckpointState, CheckpointStore, Counts, ErrorKind, KeyColumn, KeyKind, KeySpec,
+    NullKeys, ObjectCheckpointStore, OutputFile, Root, Run, SealOutcome, SealRows, SourceSettings,
 };
 use object_store::memory::InMemory;
 
@@ -22,16 +22,23 @@ fn texts(keys: &[u64]) -> Vec<ArrayRef> {
     vec![Arc::new(keys.iter().map(|n| Some(n.to_string())).collect::<StringArray>())]
 }
 
-async fn seal_as(run: &Run, id: CheckpointId, keys: &[u64]) -> lakemark::Result<SealOutcome> {
+async fn seal_as(
+    run: &Run,
+    id: CheckpointId,
+    attempt: AttemptNonce,
+    keys: &[u64],
+    outputs: Vec<OutputFile>,
+) -> SealOutcome {
     let fingerprints = keys.iter().map(|n| key(*n)).collect();
-    run.stage_row_keys(id, &SOURCE.into(), fingerprints, texts(keys))?;
     let rows = keys.len() as u64;
-    run.checkpoint(id, Counts { rows_in: rows, rows_out: rows, rows_failed: 0 }).await
+    let counts = Counts { rows_in: rows, rows_out: rows, rows_failed: 0 };
+    let rows = SealRows { source: SOURCE.into(), fingerprints, values: texts(keys), outputs, counts };
+    run.worker().seal_rows(id, attempt, rows).await.unwrap()
 }
 
 async fn seal(run: &Run, keys: &[u64]) -> CheckpointId {
     let id = next(run);
-    assert!(matches!(seal_as(run, id, keys).await.unwrap(), SealOutcome::Sealed(_)));
+    assert!(matches!(seal_as(run, id, AttemptNonce::random(), keys, Vec::new()).await, SealOutcome::Sealed(_)));
     id
 }
 
@@ -103,8 +110,8 @@ async fn keys_of_what_is_undone_are_undone_also_in_merged_segments() {
     for keys in [[1, 2], [3, 4]] {
         let id = next(&run);
         let output = write_staged(&run, &sink, id, "", &format!("{keys:?}")).unwrap();
-        run.stage_files(id, Box::pin(async { Ok(vec![output]) })).unwrap();
-        assert!(matches!(seal_as(&run, id, &keys).await.unwrap(), SealOutcome::Sealed(_)));
+        let sealed = seal_as(&run, id, run.attempt(id), &keys, vec![output]).await;
+        assert!(matches!(sealed, SealOutcome::Sealed(_)));
     }
     drop(run);
     assert_eq!(counted(&store).await, set([1, 2, 3, 4]));

@@ -19,8 +19,8 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
 use futures::StreamExt;
 use lakemark::{
-    CheckpointId, CheckpointStore, Counts, Coverage, ErrorKind, InputId, OutputFile, OutputOptions, OutputSink, Run,
-    SealKind, SealOutcome, SealedFile, TaskRead, TaskWriter,
+    AttemptNonce, CheckpointId, CheckpointStore, Counts, Coverage, ErrorKind, InputId, OutputFile, OutputOptions,
+    OutputSink, Run, SealKind, SealOutcome, SealedFile, TaskRead, TaskWriter,
 };
 
 use crate::checkpoints::Checkpoints;
@@ -173,7 +173,7 @@ impl Attempt {
         }
         self.run.abandon(id);
         self.run.worker().guard().await?;
-        let mut rows = self.rows(id, &stream.schema())?;
+        let mut rows = self.rows(id, self.run.attempt(id), &stream.schema())?;
         let mut rows_out = 0;
         while let Some(batch) = stream.next().await {
             let batch = match batch {
@@ -255,8 +255,7 @@ impl Attempt {
         }
     }
 
-    pub(crate) fn rows(&self, id: CheckpointId, schema: &SchemaRef) -> lakemark::Result<Rows> {
-        let attempt = self.run.attempt(id);
+    pub(crate) fn rows(&self, id: CheckpointId, attempt: AttemptNonce, schema: &SchemaRef) -> lakemark::Result<Rows> {
         if let Some(caller) = &self.caller {
             let name = TaskName { checkpoint: id, attempt };
             return Ok(Rows::Handed(caller.attempt(name, Arc::clone(schema))));
@@ -342,18 +341,13 @@ impl Sealing {
         if let Some(seal) = self.run.worker().sealed(self.id) {
             return Ok(SealOutcome::Already(seal));
         }
-        self.run.stage_keys(self.id, self.files.clone())?;
         if let Some(keys) = &self.keys {
-            let (fingerprints, values) = (keys.fingerprints.clone(), keys.values.clone());
-            self.run.stage_row_keys(self.id, &keys.source.name, fingerprints, values)?;
+            return keys.seal(self.run.worker(), self.id, self.counts, self.outputs.clone()).await;
         }
+        self.run.stage_keys(self.id, self.files.clone())?;
         let staged = self.outputs.clone();
         self.run.stage_files(self.id, Box::pin(async move { Ok(staged) }))?;
-        let outcome = self.run.checkpoint(self.id, self.counts).await?;
-        if let (Some(keys), SealOutcome::Sealed(_)) = (&self.keys, &outcome) {
-            keys.known.seal(&keys.fingerprints);
-        }
-        Ok(outcome)
+        self.run.checkpoint(self.id, self.counts).await
     }
 
     /// How its task ended, now that it is sealed.

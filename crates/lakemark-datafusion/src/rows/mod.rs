@@ -7,6 +7,8 @@ mod feed;
 mod filter;
 mod slices;
 mod table;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -6,7 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use datafusion::arrow::array::ArrayRef;
 use datafusion::execution::TaskContext;
 use futures::StreamExt;
-use lakemark::{CheckpointId, Counts, ErrorKind, KnownKeys, Result, SealKind, SealOutcome};
+use lakemark::{
+    AttemptNonce, CheckpointId, Counts, ErrorKind, KnownKeys, OutputFile, Result, SealKind, SealOutcome, SealRows,
+    Worker,
+};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinSet;
 
@@ -49,8 +52,28 @@ impl Slices {
 pub(crate) struct SliceKeys {
     pub(crate) source: Arc<RowSource>,
     pub(crate) known: Arc<KnownKeys>,
+    /// The attempt's.
+    pub(crate) nonce: AttemptNonce,
     pub(crate) fingerprints: Vec<u128>,
     pub(crate) values: Vec<ArrayRef>,
+}
+
+impl SliceKeys {
+    pub(crate) async fn seal(
+        &self,
+        worker: &Worker,
+        id: CheckpointId,
+        counts: Counts,
+        outputs: Vec<OutputFile>,
+    ) -> Result<SealOutcome> {
+        let (source, fingerprints) = (Arc::clone(&self.source.name), self.fingerprints.clone());
+        let rows = SealRows { source, fingerprints, values: self.values.clone(), outputs, counts };
+        let outcome = worker.seal_rows(id, self.nonce, rows).await?;
+        if let SealOutcome::Sealed(_) = outcome {
+            self.known.seal(&self.fingerprints);
+        }
+        Ok(outcome)
+    }
 }
 
 impl Attempt {
@@ -130,10 +153,11 @@ impl Attempt {
         context: &Arc<TaskContext>,
     ) -> Result<(Option<TaskDone>, bool)> {
         let failed = |error| from_datafusion(error, ErrorKind::Invalid, "the query failed");
-        self.run.abandon(id);
         self.run.worker().guard().await?;
+        // Its own: another attempt of the task may be at the same number in this process.
+        let nonce = AttemptNonce::random();
         let mut stream = self.plan.execute(self.partition, Arc::clone(context)).map_err(failed)?;
-        let mut rows = self.rows(id, &stream.schema())?;
+        let mut rows = self.rows(id, nonce, &stream.schema())?;
         let mut rows_out = 0;
         while let Some(batch) = stream.next().await {
             let batch = match batch {
@@ -149,7 +173,7 @@ impl Attempt {
         let (fingerprints, values) = feed.keys().await?;
         let counts = Counts { rows_in: fingerprints.len() as u64, rows_out, rows_failed: 0 };
         let (source, known) = (Arc::clone(feed.source()), Arc::clone(feed.known()));
-        let keys = SliceKeys { source, known, fingerprints, values };
+        let keys = SliceKeys { source, known, nonce, fingerprints, values };
         let sealing = Sealing::new(Arc::clone(&self.run), id, counts, Vec::new(), outputs).with_keys(keys);
         if let Some(caller) = caller {
             feed.pass().await;
