@@ -49,7 +49,8 @@ pub use identity::{
 };
 pub use keys::*;
 pub use operate::{
-    Blessing, ForgetPlan, Forgotten, Garbage, Lost, Rebase, Repair, Selection, bless_plan, bless_table_plan,
+    Blessing, ForgetPlan, Forgotten, ForgottenRows, Garbage, Lost, Rebase, Repair, Selection, bless_plan,
+    bless_table_plan,
 };
 pub use plan::*;
 pub use run::{

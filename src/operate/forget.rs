@@ -45,11 +45,27 @@ pub struct Forgotten {
     kept: Vec<CheckpointId>,
 }
 
+/// Rows of a source in rows mode that are undone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ForgottenRows {
+    /// The source.
+    pub source: String,
+    /// How many.
+    pub rows: u64,
+    /// How many of them have their output in committed files that stay: it will be there twice once they are done again.
+    pub committed_rows: u64,
+    /// The checkpoints that stay, and whose keys are undone.
+    #[serde(skip)]
+    kept: Vec<CheckpointId>,
+}
+
 /// What forgetting would do.
 #[derive(Debug, Clone, Serialize)]
 pub struct ForgetPlan {
     /// What is undone, ascending by source and path.
     pub files: Vec<Forgotten>,
+    /// What is undone of sources in rows mode, ascending by source.
+    pub rows: Vec<ForgottenRows>,
     /// Checkpoints that are withdrawn whole: those that wait for a commit, and those whose output is retracted.
     pub withdrawn: Vec<CheckpointId>,
     /// Committed output files that are taken out of the destination.
@@ -80,12 +96,13 @@ impl ForgetPlan {
 
     /// Whether nothing would be undone.
     pub fn is_empty(&self) -> bool {
-        self.files.is_empty() && self.withdrawn.is_empty()
+        self.files.is_empty() && self.rows.is_empty() && self.withdrawn.is_empty()
     }
 
     /// Whether it would undo and double exactly what `other` would.
     fn is_same(&self, other: &Self) -> bool {
         self.files == other.files
+            && self.rows == other.rows
             && self.withdrawn == other.withdrawn
             && self.retracted_outputs == other.retracted_outputs
             && self.doubled_outputs == other.doubled_outputs
@@ -104,6 +121,9 @@ impl ForgetPlan {
             found.choose_kept(live, open, &selection)?;
         }
         found.share(live);
+        if let Some(epoch) = selection.epoch {
+            found.choose_rows(live, open, epoch)?;
+        }
         let known =
             |path: &String| found.files.keys().any(|(_, known)| known == path) || found.kept_paths.contains(path);
         let unknown = selection.paths.iter().map(|(_, path)| path).filter(|path| !known(path)).cloned().collect();
@@ -112,6 +132,7 @@ impl ForgetPlan {
             retracted_outputs: retracted.iter().map(OutputFile::path).collect(),
             retracted_rows: retracted.iter().map(|output| output.rows).sum(),
             files: found.files.into_values().flatten().collect(),
+            rows: found.rows.into_values().collect(),
             withdrawn: found.withdrawn.into_iter().collect(),
             doubled_outputs: found.doubled_outputs.into_iter().collect(),
             doubled_rows: found.doubled_rows,
@@ -155,6 +176,8 @@ struct Found {
     withdrawn: BTreeSet<CheckpointId>,
     doubled_outputs: BTreeSet<String>,
     doubled_rows: u64,
+    /// Of sources in rows mode, by their names.
+    rows: BTreeMap<String, ForgottenRows>,
     /// Chosen paths that were forgotten before, and whose rows were kept.
     kept_paths: BTreeSet<String>,
     retract: bool,
@@ -167,7 +190,7 @@ impl Found {
         for (id, coverage) in &version.parts {
             let Some(row) = live.checkpoint(*id) else { continue };
             if row.commit.is_some() && row.commit == open || leaving.contains(id) {
-                return Err(in_open_commit(&version.file, open));
+                return Err(in_open_commit(&format!("`{}` is", version.file.path), open));
             }
             if row.decision == Decision::Blessed {
                 // Its rows are where an earlier forgetting left them.
@@ -205,7 +228,7 @@ impl Found {
             let counts = |id: &&CheckpointId| live.checkpoint(**id).is_some_and(|row| row.commit.is_some());
             for id in forgotten.kept.iter().filter(counts) {
                 if live.checkpoint(*id).is_some_and(|row| row.commit == open) {
-                    return Err(in_open_commit(&forgotten.file, open));
+                    return Err(in_open_commit(&format!("`{}` is", forgotten.file.path), open));
                 }
                 self.withdrawn.insert(*id);
                 self.kept_paths.insert(forgotten.file.path.to_string());
@@ -245,6 +268,33 @@ impl Found {
                 self.add(other(source, &version.file, false));
             }
         }
+    }
+
+    /// Chooses the rows that were sealed in `epoch`.
+    fn choose_rows(&mut self, live: &Live, open: Option<u64>, epoch: Epoch) -> Result<()> {
+        let leaving = live.leaving(open);
+        for row in live.checkpoints().filter(|row| row.id.epoch == epoch && row.decision == Decision::Accepted) {
+            let Some(source) = row.source.as_deref().filter(|_| !live.are_rows_forgotten(row.id)) else { continue };
+            if row.commit.is_some() && row.commit == open || leaving.contains(&row.id) {
+                return Err(in_open_commit(&format!("rows of source `{source}` are"), open));
+            }
+            let rows = self.rows.entry(source.to_owned()).or_insert_with(|| ForgottenRows {
+                source: source.to_owned(),
+                rows: 0,
+                committed_rows: 0,
+                kept: Vec::new(),
+            });
+            rows.rows += row.counts.rows_in;
+            if row.commit.is_none() || self.retract {
+                self.withdrawn.insert(row.id);
+            } else {
+                rows.committed_rows += row.counts.rows_in;
+                rows.kept.push(row.id);
+                self.doubled_outputs.extend(row.outputs.iter().map(OutputFile::path));
+                self.doubled_rows += row.counts.rows_in;
+            }
+        }
+        Ok(())
     }
 
     /// Adds one version, unless it is there.
@@ -300,9 +350,9 @@ pub(super) fn kept_in(live: &Live, gone: &BTreeSet<CheckpointId>) -> Vec<(String
     kept.map(|(source, forgotten)| (source.to_owned(), forgotten.file.clone())).collect()
 }
 
-fn in_open_commit(file: &FileVersion, n: Option<u64>) -> Error {
+fn in_open_commit(what: &str, n: Option<u64>) -> Error {
     let n = n.unwrap_or_default();
-    Error::refused(format!("`{}` is in commit {n}, which is not finished", file.path))
+    Error::refused(format!("{what} in commit {n}, which is not finished"))
         .safe("nothing was changed")
         .way("finish the commit first: lakemark run JOB, then forget")
 }
@@ -385,6 +435,10 @@ impl ForgetPlan {
         }
         for (source, files) in by_source {
             changes.push(Change::Event(Event::Forgotten { source: source.to_owned(), files }));
+        }
+        for rows in self.rows.iter().filter(|rows| !rows.kept.is_empty()) {
+            let (source, checkpoints) = (rows.source.clone(), rows.kept.clone());
+            changes.push(Change::Event(Event::RowsForgotten { source, checkpoints }));
         }
         changes
     }

@@ -16,7 +16,7 @@ use crate::sink::Sink;
 use crate::store::{Lease, Manifest, ObjectCheckpointStore};
 
 pub use bless::{Blessing, bless_plan, bless_table_plan};
-pub use forget::{ForgetPlan, Forgotten, Selection};
+pub use forget::{ForgetPlan, Forgotten, ForgottenRows, Selection};
 pub use gc::Garbage;
 pub use rebase::Rebase;
 pub use repair::{Lost, Repair};

@@ -222,7 +222,7 @@ impl Run {
         let manifest = &state.head.manifest;
         let row =
             EventRow { version: manifest.version.next(), epoch: manifest.epoch, at: crate::time::now_ms(), event };
-        if let Event::Withdrawn { checkpoints, .. } = &row.event {
+        if let Event::Withdrawn { checkpoints, .. } | Event::RowsForgotten { checkpoints, .. } = &row.event {
             // What is undone leaves sets of keys only by their being read again.
             if checkpoints.iter().any(|id| state.live.checkpoint(*id).is_some_and(|row| row.source.is_some())) {
                 state.keys.clear();

@@ -42,6 +42,8 @@ pub struct Live {
     events: Vec<EventRow>,
     /// Versions that a person made undone at some time, by source and path.
     forgotten: HashMap<Arc<str>, HashMap<Arc<str>, Vec<ForgottenFile>>>,
+    /// Checkpoints whose row keys a person made undone while their output stayed.
+    rows_forgotten: HashSet<CheckpointId>,
 }
 
 impl Live {
@@ -83,6 +85,9 @@ impl Live {
     }
 
     fn forget(&mut self, event: &Event) {
+        if let Event::RowsForgotten { checkpoints, .. } = event {
+            self.rows_forgotten.extend(checkpoints);
+        }
         if let Event::Forgotten { source, files } = event {
             let paths = self.forgotten.entry(source.as_str().into()).or_default();
             for forgotten in files {
@@ -233,7 +238,12 @@ impl Live {
     /// Checkpoints that count no more, whose row keys are undone.
     pub(crate) fn undone(&self) -> HashSet<CheckpointId> {
         let undone = self.checkpoints.values().filter(|row| row.decision == Decision::Withdrawn);
-        undone.map(|row| row.id).collect()
+        undone.map(|row| row.id).chain(self.rows_forgotten.iter().copied()).collect()
+    }
+
+    /// Whether a person made the row keys of this checkpoint undone while its output stayed.
+    pub(crate) fn are_rows_forgotten(&self, id: CheckpointId) -> bool {
+        self.rows_forgotten.contains(&id)
     }
 
     /// Adds `seal`, decided as `decision`; its rows.

@@ -76,7 +76,7 @@ fn what(event: &Event) -> &'static str {
         Event::Schema { .. } => "schema",
         Event::Table { .. } => "table",
         Event::Closed { .. } => "close",
-        Event::Forgotten { .. } => "forget",
+        Event::Forgotten { .. } | Event::RowsForgotten { .. } => "forget",
         Event::Operated { .. } => "operator",
     }
 }
@@ -102,6 +102,9 @@ fn detail(event: &Event) -> String {
             )
         }
         Event::Closed { sealed } => format!("{sealed} checkpoints sealed"),
+        Event::RowsForgotten { source, checkpoints } => {
+            format!("rows of {} checkpoints of source `{source}` made undone; their output stays", checkpoints.len())
+        }
         Event::Forgotten { source, files } => format!("{} files of source `{source}` made undone", files.len()),
         Event::Operated { verb, what } => format!("{verb}: {what}"),
     }

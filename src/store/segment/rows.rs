@@ -137,6 +137,13 @@ pub enum Event {
         /// The versions.
         files: Vec<ForgottenFile>,
     },
+    /// A person made rows undone whose output was committed, and stays.
+    RowsForgotten {
+        /// The source.
+        source: String,
+        /// The checkpoints whose keys are undone.
+        checkpoints: Vec<CheckpointId>,
+    },
     /// Commit `n` takes the output of committed checkpoints out of the destination, and makes them undone when it is done.
     Retract {
         /// The commit.

@@ -41,7 +41,8 @@ pub(crate) async fn forget(args: &ForgetArgs, output: &OutputArgs) -> Ended {
                 .at(named)
                 .safe("nothing was changed")
                 .way("see the paths: lakemark files")
-                .way("name a folder as a pattern: --glob 'folder/**'"),
+                .way("name a folder as a pattern: --glob 'folder/**'")
+                .way("of a source in rows mode, name an epoch, as `lakemark log` shows them: --epoch N"),
         ));
     }
     // What was chosen is what the person wants gone; what goes with it is not.
@@ -134,13 +135,16 @@ struct Forgetting<'a> {
 
 impl Forgetting<'_> {
     fn all_gone(&self) -> bool {
-        self.without_source.len() == self.plan.files.len()
+        self.plan.rows.is_empty() && self.without_source.len() == self.plan.files.len()
     }
 
     fn shown(&self) -> Vec<String> {
         let (plan, gone) = (self.plan, &self.without_source);
         let (chosen, others): (Vec<_>, Vec<_>) = plan.files.iter().partition(|file| file.chosen);
         let mut lines = Vec::new();
+        for rows in &plan.rows {
+            lines.push(format!("makes {} of source `{}` undone", count(rows.rows, "row"), rows.source));
+        }
         if !chosen.is_empty() {
             lines.push(format!("makes {} undone:", count(chosen.len() as u64, "file")));
             lines.extend(some(chosen.iter().map(|file| format!("{}: {}", file.source, file.file))));

@@ -7,6 +7,7 @@ use rstest::rstest;
 use rustix::process::Signal;
 
 use super::lake::Multiset;
+use super::process::Running;
 use super::scene::{Ran, Scene};
 
 /// A lake of which rows are done by `id`, three at a time.
@@ -191,6 +192,52 @@ fn keys_beyond_the_budget_are_kept_on_the_disk() {
     scene.run(&[]).done();
     scene.lake.put_singles("new", 3, 20);
     assert_eq!(scene.run(&[]).done().count("rows/in"), 3);
+    is_exact(&scene);
+    idle(&scene);
+}
+
+#[test]
+fn rows_of_an_epoch_are_forgotten_before_and_after_their_commit() {
+    let mut scene = scene();
+    scene.run(&[]).done();
+    scene.lake.put_singles("new", 4, 20);
+    scene.run(&[]).done();
+    let forget = |scene: &Scene, args: &[&str]| {
+        let ended = Running::start(&mut scene.command("forget", args)).wait();
+        assert_eq!(ended.code(), 0, "{}", ended.stderr);
+        ended.json()
+    };
+    // Their output leaves with them, and is made again.
+    let told = forget(&scene, &["--epoch", "2", "--retract", "--yes"]);
+    assert_eq!(
+        (told["rows"][0]["rows"].as_u64(), told["rows"][0]["committed_rows"].as_u64()),
+        (Some(4), Some(0)),
+        "{told:#}"
+    );
+    assert_eq!(scene.run(&[]).done().count("rows/in"), 4);
+    is_exact(&scene);
+    // Their output stays: what is done again is there twice, as was said.
+    let epoch = scene.look("status")["epoch"].as_u64().unwrap().to_string();
+    let told = forget(&scene, &["--epoch", &epoch, "--yes"]);
+    assert_eq!(
+        (told["doubled_rows"].as_u64(), told["rows"][0]["committed_rows"].as_u64()),
+        (Some(4), Some(4)),
+        "{told:#}"
+    );
+    let again = Running::start(&mut scene.command("forget", &["--epoch", &epoch, "--yes"])).wait();
+    assert_ne!(again.code(), 0, "{}", again.stdout);
+    assert_eq!(scene.run(&[]).done().count("rows/in"), 4);
+    let twice = scene.committed().values().filter(|times| **times == 2).count();
+    assert!(twice > 0 && scene.committed().values().all(|times| *times <= 2), "{twice}");
+    idle(&scene);
+    // What was sealed and not committed goes without a trace.
+    let mut scene = self::scene();
+    scene.set("run.concurrency", "1");
+    scene.crash_at("seal.after", 3);
+    scene.crash_at("intent.before_manifest", 1);
+    let told = forget(&scene, &["--epoch", "1", "--takeover", "--yes"]);
+    assert!(told["rows"][0]["rows"].as_u64() > Some(0), "{told:#}");
+    scene.run(&[]).done();
     is_exact(&scene);
     idle(&scene);
 }
