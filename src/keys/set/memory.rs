@@ -1,9 +1,109 @@
 //! Sorted fingerprints in memory, with an index on their leading bits.
 
+use std::collections::VecDeque;
+
 /// Buckets have about so many keys: what of a bucket is in one or two lines of a cache is found at once.
 const KEYS_A_BUCKET: usize = 8;
 /// Keys that are looked for together, so that the waits for memory overlap.
 const TOGETHER: usize = 64;
+
+/// Keys of a piece of a run: what is freed at once while runs are merged.
+const PIECE: usize = 1 << 16;
+/// Keys that come in no order wait for so many of them, to be sorted together.
+const UNSORTED: usize = 1 << 20;
+
+/// Ascending keys, in pieces.
+type SortedRun = VecDeque<Vec<u128>>;
+
+/// Takes keys, and merges them. What was merged is freed on the way: at no time are there two of all.
+#[derive(Debug, Default)]
+pub(super) struct SortedKeysBuilder {
+    runs: Vec<SortedRun>,
+    unsorted: Vec<u128>,
+    keys: usize,
+}
+
+impl SortedKeysBuilder {
+    pub(super) fn len(&self) -> usize {
+        self.keys
+    }
+
+    /// Adds `keys`. Many that ascend are not sorted again.
+    pub(super) fn push(&mut self, keys: &[u128]) {
+        self.keys += keys.len();
+        if keys.len() >= 1_024 && keys.is_sorted() {
+            self.add_run(keys);
+            return;
+        }
+        self.unsorted.extend_from_slice(keys);
+        if self.unsorted.len() >= UNSORTED {
+            self.sort_unsorted();
+        }
+    }
+
+    fn sort_unsorted(&mut self) {
+        let mut keys = std::mem::take(&mut self.unsorted);
+        keys.sort_unstable();
+        self.runs.push(SortedRun::new());
+        self.add_run(&keys);
+        keys.clear();
+        self.unsorted = keys;
+    }
+
+    /// Adds ascending keys, to the last run if they go on from it.
+    fn add_run(&mut self, keys: &[u128]) {
+        let last = self.runs.last().and_then(|run| run.back()?.last());
+        if self.runs.is_empty() || last.is_some_and(|last| keys.first().is_some_and(|first| first < last)) {
+            self.runs.push(SortedRun::new());
+        }
+        if let Some(run) = self.runs.last_mut() {
+            run.extend(keys.chunks(PIECE).map(<[u128]>::to_vec));
+        }
+    }
+
+    /// All keys, in any order; it has none any more.
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = Vec<u128>> + use<> {
+        self.keys = 0;
+        let unsorted = std::mem::take(&mut self.unsorted);
+        std::mem::take(&mut self.runs).into_iter().flatten().chain([unsorted])
+    }
+
+    pub(super) fn finish(mut self) -> SortedKeys {
+        self.sort_unsorted();
+        drop(std::mem::take(&mut self.unsorted));
+        let mut keys: Vec<u128> = Vec::with_capacity(self.keys);
+        let mut part = Vec::new();
+        // Where each run's first piece goes on.
+        let mut begins = vec![0; self.runs.len()];
+        // What has its first byte in common is merged together: the pieces that are needed then are few.
+        for byte in 0..=u8::MAX {
+            part.clear();
+            let mut from = 0;
+            for (run, begin) in self.runs.iter_mut().zip(&mut begins) {
+                while let Some(piece) = run.front() {
+                    let left = &piece[*begin..];
+                    let end = left.partition_point(|key| (key >> 120) as u8 <= byte);
+                    part.extend_from_slice(&left[..end]);
+                    if end < left.len() {
+                        *begin += end;
+                        break;
+                    }
+                    run.pop_front();
+                    *begin = 0;
+                }
+                from += usize::from(!part.is_empty());
+            }
+            if from > 1 {
+                // Finds the runs in it, and merges them.
+                part.sort();
+            }
+            part.dedup();
+            keys.extend_from_slice(&part);
+        }
+        keys.shrink_to_fit();
+        SortedKeys::new(keys)
+    }
+}
 
 /// Sorted fingerprints.
 #[derive(Debug)]
@@ -18,11 +118,8 @@ pub(super) struct SortedKeys {
 }
 
 impl SortedKeys {
-    /// Of `keys` in any order.
-    pub(super) fn new(mut keys: Vec<u128>) -> Self {
-        sort(&mut keys);
-        keys.dedup();
-        keys.shrink_to_fit();
+    /// Of `keys`, ascending.
+    fn new(keys: Vec<u128>) -> Self {
         let bits = (keys.len() / KEYS_A_BUCKET).max(1).next_power_of_two().trailing_zeros().max(1);
         let shift = 128 - bits;
         let mut starts = Vec::with_capacity((1 << bits) + 1);
@@ -83,60 +180,4 @@ impl SortedKeys {
             }));
         }
     }
-}
-
-/// Sorts in place, by two threads: fingerprints are first put where they belong by their first byte.
-fn sort(keys: &mut [u128]) {
-    /// Below it a thread is not worth its start.
-    const FEW: usize = 1 << 16;
-    if keys.is_sorted() {
-        return;
-    }
-    if keys.len() < FEW {
-        keys.sort_unstable();
-        return;
-    }
-    let mut ends = [0; 256];
-    for key in keys.iter() {
-        ends[(key >> 120) as usize] += 1;
-    }
-    let mut next = [0; 256];
-    let mut end = 0;
-    for (next, count) in next.iter_mut().zip(&mut ends) {
-        *next = end;
-        end += *count;
-        *count = end;
-    }
-    // Each swap brings one key to its place for good.
-    for byte in 0..256 {
-        while next[byte] < ends[byte] {
-            let home = (keys[next[byte]] >> 120) as usize;
-            if home == byte {
-                next[byte] += 1;
-            } else {
-                keys.swap(next[byte], next[home]);
-                next[home] += 1;
-            }
-        }
-    }
-    let mut parts = Vec::with_capacity(256);
-    let (mut rest, mut begin) = (keys, 0);
-    for end in ends {
-        let (part, behind) = rest.split_at_mut(end - begin);
-        parts.push(part);
-        (rest, begin) = (behind, end);
-    }
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(8);
-    let parts = std::sync::Mutex::new(parts);
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                loop {
-                    let part = parts.lock().unwrap_or_else(std::sync::PoisonError::into_inner).pop();
-                    let Some(part) = part else { break };
-                    part.sort_unstable();
-                }
-            });
-        }
-    });
 }

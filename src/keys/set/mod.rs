@@ -8,7 +8,7 @@ mod tests;
 use std::path::{Path, PathBuf};
 
 use self::disk::{DiskKeys, DiskKeysBuilder};
-use self::memory::SortedKeys;
+use self::memory::{SortedKeys, SortedKeysBuilder};
 use crate::error::Result;
 
 /// Bytes of memory that a key takes: itself, and its part of the index.
@@ -30,7 +30,7 @@ pub struct KeySetBuilder(Building);
 
 #[derive(Debug)]
 enum Building {
-    Memory { keys: Vec<u128>, memory: u64, folder: PathBuf },
+    Memory { keys: SortedKeysBuilder, memory: u64, folder: PathBuf },
     Disk(DiskKeysBuilder),
 }
 
@@ -43,8 +43,7 @@ impl KeySetBuilder {
         if expected.saturating_mul(BYTES_A_KEY) > memory {
             return Ok(Self(Building::Disk(DiskKeysBuilder::new(expected, memory, folder)?)));
         }
-        let keys = Vec::with_capacity(usize::try_from(expected).unwrap_or_default());
-        Ok(Self(Building::Memory { keys, memory, folder: folder.to_owned() }))
+        Ok(Self(Building::Memory { keys: SortedKeysBuilder::default(), memory, folder: folder.to_owned() }))
     }
 
     /// Adds fingerprints, in any order; one that is there already is there once.
@@ -58,11 +57,13 @@ impl KeySetBuilder {
                 if all.saturating_mul(BYTES_A_KEY) > *memory {
                     // More came than were expected.
                     let mut disk = DiskKeysBuilder::new(all, *memory, folder)?;
-                    disk.push(&std::mem::take(keys))?;
+                    for keys in keys.drain() {
+                        disk.push(&keys)?;
+                    }
                     disk.push(fingerprints)?;
                     self.0 = Building::Disk(disk);
                 } else {
-                    keys.extend_from_slice(fingerprints);
+                    keys.push(fingerprints);
                 }
                 Ok(())
             }
@@ -76,7 +77,7 @@ impl KeySetBuilder {
     /// As [`push`](Self::push).
     pub fn finish(self) -> Result<KeySet> {
         Ok(KeySet(match self.0 {
-            Building::Memory { keys, .. } => Place::Memory(SortedKeys::new(keys)),
+            Building::Memory { keys, .. } => Place::Memory(keys.finish()),
             Building::Disk(disk) => Place::Disk(disk.finish()?),
         }))
     }
@@ -85,7 +86,7 @@ impl KeySetBuilder {
 impl KeySet {
     /// Without any key.
     pub fn empty() -> Self {
-        Self(Place::Memory(SortedKeys::new(Vec::new())))
+        Self(Place::Memory(SortedKeysBuilder::default().finish()))
     }
 
     /// How many keys.
