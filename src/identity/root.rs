@@ -34,6 +34,9 @@ const ESCAPED: &AsciiSet = &CONTROLS
 /// once, when it comes in; `?`, `#`, `+` and a `%` without two hex digits are literal. From then on the prefix is raw
 /// text. A plain path is never decoded (R113, R114).
 ///
+/// A table of a PostgreSQL server has a root too: the authority is `host:port`, the prefix `database/schema.table`. It never
+/// holds a user or a password.
+///
 /// The text form is the canonical URL. It is injective, and parsing it gives the same root (R115).
 ///
 /// ```text
@@ -43,7 +46,7 @@ const ESCAPED: &AsciiSet = &CONTROLS
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Root {
     class: Class,
-    /// The bucket; for Azure `container` or `container@account`; empty on disk.
+    /// The bucket; for Azure `container` or `container@account`; for PostgreSQL `host:port`; empty on disk.
     authority: String,
     /// Raw, without a slash at either end; never an empty, `.` or `..` segment.
     prefix: String,
@@ -56,6 +59,7 @@ enum Class {
     Gs,
     Az,
     Memory,
+    Postgres,
 }
 
 impl Class {
@@ -66,6 +70,7 @@ impl Class {
             "gs" | "gcs" => Self::Gs,
             "az" | "azure" | "abfs" | "abfss" | "adl" => Self::Az,
             "memory" => Self::Memory,
+            "postgres" | "postgresql" => Self::Postgres,
             _ => return None,
         })
     }
@@ -77,6 +82,7 @@ impl Class {
             Self::Gs => "gs",
             Self::Az => "az",
             Self::Memory => "memory",
+            Self::Postgres => "postgres",
         }
     }
 }
@@ -140,6 +146,11 @@ impl Root {
             let text = percent_decode_str(text).decode_utf8().map_err(|_| bad("it does not decode to UTF-8"))?;
             if text.contains('\0') { Err(bad("it contains a NUL character")) } else { Ok(text.into_owned()) }
         };
+        if Class::of(scheme) == Some(Class::Postgres) && authority.contains('@') {
+            // The text is not shown: it can hold a password.
+            return Err(Error::invalid("a database is known by its server, not by who reads it")
+                .way("leave user and password out of its root"));
+        }
         let (authority, path) = (decode(authority)?, decode(path)?);
         let (class, authority, path) = match Class::of(scheme) {
             Some(class) => (class, authority, path),
@@ -159,13 +170,18 @@ impl Root {
             Class::Az if authority.split('@').next().is_none_or(str::is_empty) => {
                 return Err(bad("it names no container"));
             }
+            Class::Postgres if authority.is_empty() => return Err(bad("it names no server")),
             _ if authority.is_empty() => return Err(bad("it names no bucket")),
             _ => {}
         }
         if authority.contains('/') {
             return Err(bad("a bucket cannot have a slash in its name"));
         }
-        let authority = if class == Class::Az { azure_authority(&authority) } else { authority };
+        let authority = match class {
+            Class::Az => azure_authority(&authority),
+            Class::Postgres => postgres_authority(&authority),
+            _ => authority,
+        };
         let prefix = path.strip_suffix('/').unwrap_or(&path).to_owned();
         if !prefix.is_empty() && prefix.split('/').any(|s| matches!(s, "" | "." | "..")) {
             return Err(bad("a prefix on an object store cannot have an empty, `.` or `..` segment"));
@@ -178,7 +194,7 @@ impl Root {
         self.class == Class::File
     }
 
-    /// The scheme of the class: `file`, `s3`, `gs`, `az` or `memory`.
+    /// The scheme of the class: `file`, `s3`, `gs`, `az`, `memory` or `postgres`.
     pub fn scheme(&self) -> &'static str {
         self.class.as_str()
     }
@@ -305,6 +321,13 @@ fn azure_authority(authority: &str) -> String {
     format!("{container}@{account}")
 }
 
+/// Host names know no case, and a server has a port.
+fn postgres_authority(authority: &str) -> String {
+    let host = authority.to_ascii_lowercase();
+    let port = host.rsplit_once(':').is_some_and(|(_, port)| port.bytes().all(|b| b.is_ascii_digit()));
+    if port && !host.ends_with(':') { host } else { format!("{}:5432", host.trim_end_matches(':')) }
+}
+
 /// The canonical URL.
 impl fmt::Display for Root {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -370,6 +393,7 @@ mod tests {
             &["az://c/x", "azure://c/x", "adl://c/x/"],
             &["/x/y", "file:///x/y/", "file:/x/y", "file://localhost/x/y", "/x//./y/", "/x/z/../y"],
             &["/", "file:///", "//", "/.."],
+            &["postgres://Db.example/shop/public.docs", "postgresql://db.example:5432/shop/public.docs/"],
         ] {
             for alias in same {
                 assert_eq!(root(alias), root(same[0]), "{alias}");
@@ -422,6 +446,8 @@ mod tests {
             "s3://b/../x",
             "s3://b/%FF",
             "/a\0b",
+            "postgres:///shop/public.docs",
+            "postgres://user:secret@db/shop/public.docs",
         ] {
             assert_eq!(Root::parse(bad).unwrap_err().kind(), ErrorKind::Invalid, "{bad}");
         }
@@ -429,6 +455,14 @@ mod tests {
             assert_eq!(Root::parse(unknown).unwrap_err().kind(), ErrorKind::Unsupported, "{unknown}");
         }
         assert!(serde_json::from_str::<Root>("\"relative\"").is_err());
+    }
+
+    #[test]
+    fn a_password_of_a_database_is_not_shown() {
+        for text in ["postgres://me:hush@db/shop/docs", "postgresql://me:hush@/%FF", "Postgres://:hush@db"] {
+            let error = Root::parse(text).unwrap_err();
+            assert!(!format!("{error} {error:?}").contains("hush"), "{error}");
+        }
     }
 
     #[test]
@@ -466,7 +500,7 @@ mod tests {
         }
 
         #[test]
-        fn r115_for_buckets_too(scheme in "s3|gs|az|memory", bucket in "[^/\0]{1,9}", key in "[^\0]{0,20}") {
+        fn r115_for_buckets_too(scheme in "s3|gs|az|memory|postgres", bucket in "[^/\0]{1,9}", key in "[^\0]{0,20}") {
             let text = format!("{scheme}://{bucket}/{key}");
             if let Ok(parsed) = Root::parse(&text) {
                 prop_assert_eq!(&root(&parsed.to_string()), &parsed);

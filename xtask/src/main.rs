@@ -1,6 +1,6 @@
 //! Development tasks of this workspace, run as `cargo xtask <task>`. Nothing but the standard library.
 //!
-//! - `test [-- ARGS]` runs all tests, with independent readers and servers of objects at hand; `ARGS` go to `cargo test`.
+//! - `test [-- ARGS]` runs all tests, with independent readers, servers of objects and PostgreSQL at hand; `ARGS` go to `cargo test`.
 //! - `bench [ARGS]` runs the benchmarks; `ARGS` go to `cargo bench`.
 //! - `deps` checks that dependencies point one way: command -> integrations -> core.
 //! - `deny` checks the licences and sources of all dependencies.
@@ -10,6 +10,7 @@ use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
@@ -25,6 +26,7 @@ const TESTED: &[&[&str]] = &[
     &["lakemark-datafusion", "lakemark-cli", "xtask"],
     &["lakemark-delta"],
     &["lakemark-iceberg"],
+    &["lakemark-sql"],
     &["lakemark-model"],
 ];
 
@@ -34,6 +36,7 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
     ("lakemark-datafusion", &["lakemark-*"]),
     ("lakemark-delta", &["lakemark-*", "datafusion*", "ballista*", "deltalake*", "iceberg*"]),
     ("lakemark-iceberg", &["lakemark-*", "datafusion*", "ballista*", "deltalake*", "delta_kernel*", "buoyant_kernel*"]),
+    ("lakemark-sql", &["lakemark-*", "ballista*", "deltalake*", "iceberg*"]),
     ("lakemark-cli", &[]),
     // The model is written from the protocol, not from the code that it checks.
     ("lakemark-model", &["lakemark*", "datafusion*"]),
@@ -74,7 +77,8 @@ fn test(workspace: &Workspace, args: &[&str]) -> Outcome {
     let mut steps = Steps::default();
     let python = steps.step("install what tests need from PyPI", || install_python(workspace))?;
     let azurite = steps.step("install what tests need from npm", || install_npm(workspace))?;
-    let servers = steps.step("start servers", || Servers::start(workspace, &python, &azurite))?;
+    let postgres = steps.step("install PostgreSQL", || install_postgres(workspace))?;
+    let servers = steps.step("start servers", || Servers::start(workspace, &python, &azurite, &postgres))?;
     let mut first = Ok(());
     for packages in TESTED {
         let selected: Vec<&str> = packages.iter().flat_map(|package| ["-p", package]).collect();
@@ -254,18 +258,64 @@ fn install_npm(workspace: &Workspace) -> Outcome<PathBuf> {
     Ok(folder)
 }
 
-/// Servers of objects on free ports of the loopback. Each ends with its stdin, so also when this process is killed.
+/// The programs of PostgreSQL, installed with apt-get if there are none and this is root.
+fn install_postgres(workspace: &Workspace) -> Outcome<PathBuf> {
+    if let Some(programs) = find_postgres(workspace) {
+        eprintln!("up to date: {}", programs.display());
+        return Ok(programs);
+    }
+    let hint = "the tests need PostgreSQL: on Debian and Ubuntu: apt-get install postgresql";
+    let root = capture(workspace.command("id").arg("-u")).is_ok_and(|id| id.trim() == "0");
+    if !root || capture(workspace.command("apt-get").arg("--version")).is_err() {
+        return Err(Failure::new(hint));
+    }
+    // The package would make a cluster of its own, and start it.
+    let settings = Path::new("/etc/postgresql-common");
+    fs::create_dir_all(settings)
+        .and_then(|()| fs::write(settings.join("createcluster.conf"), "create_main_cluster = false\n"))
+        .map_err(|error| Failure::new(format!("{}: {error}", settings.display())))?;
+    run(workspace.command("apt-get").args(["update", "-qq"]))?;
+    let mut install = workspace.command("apt-get");
+    install.args(["install", "-qq", "-y", "--no-install-recommends", "-o", "Dpkg::Options::=--force-confold"]);
+    run(install.args(["postgresql", "openssl"]).env("DEBIAN_FRONTEND", "noninteractive"))?;
+    find_postgres(workspace).ok_or_else(|| Failure::new(hint))
+}
+
+/// Where `initdb` is: where Debian has it, the newest version first, else where `pg_config` says.
+fn find_postgres(workspace: &Workspace) -> Option<PathBuf> {
+    let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let mut programs: Vec<(u32, PathBuf)> = versions
+        .filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path().join("bin"))))
+        .collect();
+    programs.sort();
+    let told = capture(workspace.command("pg_config").arg("--bindir")).ok();
+    let told = told.map(|folder| PathBuf::from(folder.trim()));
+    programs.into_iter().rev().map(|(_, programs)| programs).chain(told).find(|folder| folder.join("initdb").exists())
+}
+
+/// The password of the server of PostgreSQL: no secret, since it lives as long as the tests, on the loopback.
+const PASSWORD: &str = "only-for-tests";
+
+/// Servers on free ports of the loopback. Each ends with its stdin, so also when this process is killed.
 struct Servers {
     running: Vec<(&'static str, Child, String)>,
+    /// That of PostgreSQL, for clients that check it.
+    certificate: PathBuf,
 }
 
 impl Servers {
-    fn start(workspace: &Workspace, python: &Path, azurite: &Path) -> Outcome<Self> {
-        let mut servers = Self { running: Vec::new() };
+    fn start(workspace: &Workspace, python: &Path, azurite: &Path, postgres: &Path) -> Outcome<Self> {
+        let certificate = workspace.target.join("tests-postgres.crt");
+        let mut servers = Self { running: Vec::new(), certificate };
         let mut moto = workspace.command(python);
         servers.add("LAKEMARK_TEST_S3", moto.args(["-B", "tests/services/moto_s3.py"]))?;
         let mut node = workspace.command("node");
         servers.add("LAKEMARK_TEST_AZURE", node.arg("tests/services/azurite.mjs").arg(azurite))?;
+        let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
+        let port = port.map_err(|error| Failure::new(format!("there is no free port: {error}")))?.port();
+        let mut sh = workspace.command("sh");
+        sh.arg("tests/services/postgres.sh").arg(postgres).arg(port.to_string()).arg(&servers.certificate);
+        servers.add("LAKEMARK_TEST_POSTGRES", sh.env("PGPASSWORD", PASSWORD))?;
         Ok(servers)
     }
 
@@ -278,7 +328,7 @@ impl Servers {
         let said = child.stdout.take().map(|stdout| BufReader::new(stdout).read_line(&mut line));
         let endpoint = line.trim().to_owned();
         self.running.push((variable, child, endpoint.clone()));
-        if !matches!(said, Some(Ok(_))) || !endpoint.starts_with("http") {
+        if !matches!(said, Some(Ok(_))) || !["http", "postgres"].iter().any(|scheme| endpoint.starts_with(scheme)) {
             return Err(Failure::new(format!("`{shown}` did not say where it is")));
         }
         eprintln!("{variable}={endpoint}");
@@ -287,7 +337,8 @@ impl Servers {
 
     /// Lets `command` know where they are.
     fn tell<'a>(&self, command: &'a mut Command) -> &'a mut Command {
-        command.envs(self.running.iter().map(|(variable, _, endpoint)| (variable, endpoint)))
+        command.envs(self.running.iter().map(|(variable, _, endpoint)| (variable, endpoint)));
+        command.env("PGPASSWORD", PASSWORD).env("LAKEMARK_TEST_POSTGRES_CERTIFICATE", &self.certificate)
     }
 }
 
