@@ -11,11 +11,12 @@ use lakemark::{
     TaskSizing, Wait,
 };
 use lakemark_datafusion::{
-    Checkpoints, CsvFileOptions, LakemarkExt, OnDuplicate, Options, Output, RowKeys, SourceFormat, SourceSpec,
-    from_datafusion, read_lookup,
+    Checkpoints, CsvFileOptions, LakemarkExt, OnDuplicate, Options, Output, RowKeys, RowsSpec, SourceFormat,
+    SourceSpec, from_datafusion, read_lookup,
 };
 use lakemark_delta::{DeltaSource, DeltaTable};
 use lakemark_iceberg::{IcebergSource, IcebergTable};
+use lakemark_sql::{Database, SqlSource};
 use parquet::basic::{BrotliLevel, Compression as Codec, GzipLevel, ZstdLevel};
 
 use crate::args::RunArgs;
@@ -38,7 +39,10 @@ impl Job {
         let checkpoints = Checkpoints::new(store, options(config, args));
         let ctx = context(config)?;
         for source in config.tracked() {
-            ctx.register_checkpointed(&checkpoints, planned_spec(source, args)?).await?;
+            match rows(source).await? {
+                Some(rows) => ctx.register_rows(&checkpoints, rows).await?,
+                None => ctx.register_checkpointed(&checkpoints, planned_spec(source, args)?).await?,
+            }
         }
         let query = if checkpoints.has_schemas()? {
             for source in config.sources.iter().filter(|source| source.role == Role::Lookup) {
@@ -161,6 +165,34 @@ fn keys(source: &SourceConfig) -> Option<RowKeys> {
             config::OnDuplicate::Fail => OnDuplicate::Fail,
         },
     })
+}
+
+/// The table of a database that a source is, if it is one.
+async fn rows(source: &SourceConfig) -> Result<Option<RowsSpec>> {
+    let database = match source.format {
+        config::Format::Postgres => Database::Postgres,
+        config::Format::Sqlite => Database::Sqlite,
+        _ => return Ok(None),
+    };
+    let (Some(table), Some(keys)) = (&source.table, keys(source)) else {
+        return Err(Error::invalid(format!("source `{}` names no table, or no key", source.name)));
+    };
+    let opened = SqlSource::connect(database, &source.url, table, &source.storage_options).await?;
+    Ok(Some(RowsSpec {
+        name: source.name.clone(),
+        root: opened.root(),
+        format: database.as_str().to_owned(),
+        provider: opened.provider(),
+        keys,
+    }))
+}
+
+/// Adds a source without a table for a query.
+pub(crate) async fn add(checkpoints: &Checkpoints, source: &SourceConfig) -> Result<()> {
+    match rows(source).await? {
+        Some(rows) => checkpoints.add_table_by_rows(&rows).await,
+        None => checkpoints.add(spec(source)?).await,
+    }
 }
 
 /// The table that a source is, if it is one.

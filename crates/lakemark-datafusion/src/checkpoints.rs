@@ -616,6 +616,14 @@ impl Checkpoints {
         Ok(source)
     }
 
+    /// Adds a table of any kind in rows mode, without a table for a query.
+    ///
+    /// # Errors
+    /// As [`LakemarkExt::register_rows`](crate::LakemarkExt::register_rows).
+    pub async fn add_table_by_rows(&self, spec: &RowsSpec) -> Result<()> {
+        self.add_keyed(spec).await.map(drop)
+    }
+
     /// Adds a table of any kind in rows mode.
     pub(crate) async fn add_keyed(&self, spec: &RowsSpec) -> Result<Arc<RowSource>> {
         self.check_new(&spec.name)?;

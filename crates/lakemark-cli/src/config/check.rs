@@ -38,8 +38,8 @@ impl JobConfig {
         for source in &self.sources {
             for key in source.changed() {
                 let why = match key {
-                    "format" if matches!(source.format, Format::Postgres | Format::Sqlite) => {
-                        "sources are parquet, csv, json, delta and iceberg"
+                    "format" if source.format.is_database() && source.role == Role::Lookup => {
+                        "a lookup is of files, or a Delta or Iceberg table"
                     }
                     "on_change" | "on_delete" if source.mode == Mode::Rows => continue,
                     "on_change" | "on_delete" if self.sink.kind == SinkKind::Iceberg && takes_out(source) => {
@@ -48,7 +48,8 @@ impl JobConfig {
                     "on_change" | "on_delete" if source.format.is_table() && takes_out(source) => {
                         "the output of a table's files is not taken out"
                     }
-                    "table" => "of a catalog it is `catalog.table`; there are no databases",
+                    "table" if source.format.is_database() => continue,
+                    "table" => "of a catalog it is `catalog.table`, and files have none",
                     _ => continue,
                 };
                 add(&path(source), key, why);
@@ -114,7 +115,7 @@ impl JobConfig {
         for source in self.sources.iter().filter(|source| local(&source.url)) {
             // Without a sink the first source's options are those of the store.
             let stores = std::ptr::eq(self.store_options(), &source.storage_options) && !local(&self.store_url());
-            if !source.storage_options.is_empty() && !stores {
+            if !source.storage_options.is_empty() && !stores && source.format != Format::Postgres {
                 idle.push((join(&path(source), "storage_options"), "the source is on a local disk"));
             }
         }
@@ -171,6 +172,13 @@ impl JobConfig {
                 return Err(Error::invalid(format!("source `{name}` is a table of a database, which has no files"))
                     .at(join(&path(source), "mode"))
                     .way("tell its rows apart by key columns: mode = \"rows\", on = [\"id\"]"));
+            }
+            if source.format.is_database() && source.table.is_none() {
+                return Err(Error::invalid(format!(
+                    "`{}` is missing: which table of the database",
+                    join(&path(source), "table")
+                ))
+                .way("name it: table = \"public.docs\""));
             }
             if source.url.is_empty() {
                 return Err(Error::invalid(format!("`{}` is empty", join(&path(source), "url"))));

@@ -194,8 +194,8 @@ fn every_type_of_value_is_read() {
     "unknown key `source[1].nme`\n  at: job.toml:6\n  way on: did you mean `source[1].name`?"
 )]
 #[case::not_in_this_version(
-    "format = \"sqlite\"\nmode = \"rows\"\non = [\"id\"]",
-    "not in this version: `source.docs.format` (sources are parquet, csv, json, delta and iceberg)\n  \
+    "[transform]\nmap = [\"cat\"]",
+    "not in this version: `transform.map` (the transform is SQL)\n  \
      safe: nothing was read and nothing was changed\n  way on: remove what is named"
 )]
 #[case::no_effect(

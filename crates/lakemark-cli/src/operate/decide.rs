@@ -64,7 +64,7 @@ pub(crate) async fn decide(answer: Answer, args: &DecideArgs, output: &OutputArg
             config.check().map_err(Failure::usage)?;
             let checkpoints = Checkpoints::new(store.clone(), Options::default());
             for source in config.tracked() {
-                checkpoints.add(job::spec(source)?).await?;
+                job::add(&checkpoints, source).await?;
             }
             let (sources, sink) = (checkpoints.settings(), Some(sink.binding()));
             store.begin(BeginOptions { sources, sink, wait: wait(&args.change), lease }).await?

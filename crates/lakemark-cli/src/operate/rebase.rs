@@ -39,7 +39,7 @@ pub(crate) async fn rebase(args: &RebaseArgs, output: &OutputArgs) -> Ended {
     let manifest = &head.manifest;
     let mut wanted = Rebase::default();
     let mut lakes = Vec::new();
-    for source in config.tracked() {
+    for source in config.tracked().filter(|source| !source.format.is_database()) {
         let (lake, listing) = job::look(source).await?;
         wanted.sources.insert(source.name.clone(), lake.root().clone());
         lakes.push((source.name.clone(), lake, listing));

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
+use lakemark::run_python;
 use rstest::rstest;
 use rustix::process::Signal;
 
@@ -240,4 +241,60 @@ fn rows_of_an_epoch_are_forgotten_before_and_after_their_commit() {
     scene.run(&[]).done();
     is_exact(&scene);
     idle(&scene);
+}
+
+/// Statements for a database, by its own client.
+fn execute(scene: &Scene, kind: &str, statements: &str) {
+    if kind == "sqlite" {
+        let script =
+            "import sqlite3, sys; at = sqlite3.connect(sys.argv[1]); at.executescript(sys.argv[2]); at.close()";
+        run_python(script, &[&scene.path("shop.db"), statements.as_ref()]).unwrap();
+        return;
+    }
+    let url = std::env::var("LAKEMARK_TEST_POSTGRES").expect("cargo xtask test starts PostgreSQL, and says where");
+    let output =
+        std::process::Command::new("psql").args([&url, "-q", "-v", "ON_ERROR_STOP=1", "-c", statements]).output();
+    let output = output.unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[rstest]
+fn a_table_of_a_database_is_read_by_row(#[values("sqlite", "postgres")] kind: &str) {
+    let mut scene = scene();
+    let table = format!("docs_{}", std::process::id());
+    let url = match kind {
+        "sqlite" => scene.path("shop.db").display().to_string(),
+        _ => std::env::var("LAKEMARK_TEST_POSTGRES").expect("cargo xtask test starts PostgreSQL, and says where"),
+    };
+    let rows = |ids: std::ops::Range<i64>| {
+        let values: Vec<_> = ids.map(|id| format!("({id}, {}, 'text {id}')", id * 3)).collect();
+        format!("INSERT INTO {table} VALUES {}", values.join(", "))
+    };
+    execute(&scene, kind, &format!("CREATE TABLE {table} (id bigint PRIMARY KEY, n bigint, text text)"));
+    execute(&scene, kind, &rows(0..25));
+    scene.set("source.url", format!("{url:?}")).set("source.format", format!("{kind:?}"));
+    scene.set("source.table", format!("{table:?}"));
+    let is = |scene: &Scene, ids: std::ops::Range<i64>| {
+        let row = |id: i64| ((id, Some(format!("TEXT {id}")), id * 6), 1);
+        scene.assert_is(&ids.filter(|id| id * 3 % 10 != 0).map(row).collect());
+    };
+    scene.crash_at("seal.after", 3);
+    let first = scene.run(&[]).done();
+    assert!(first.count("rows/in") < 25, "what was sealed is not done again: {first}");
+    is(&scene, 0..25);
+    idle(&scene);
+    execute(&scene, kind, &rows(25..40));
+    assert_eq!(scene.run(&["--task-rows", "4"]).done().count("rows/in"), 15);
+    is(&scene, 0..40);
+    idle(&scene);
+    // Another table, and a key that is none.
+    execute(&scene, kind, &format!("CREATE TABLE {table}_2 (id bigint, n bigint, text text)"));
+    scene.set("source.table", format!("\"{table}_2\""));
+    scene.run(&[]).error(5, "Refused", &["in the store", "another `store`"]);
+    scene.set("source.table", format!("{table:?}")).set("source.on", "[\"nothing\"]");
+    scene.run(&[]).error(1, "Invalid", &["there is no key column `nothing`; there are `id`, `n`, `text`"]);
+    scene.settings_without("source.table");
+    let ended = Running::start(&mut scene.command("run", &[])).wait();
+    assert!(ended.code() == 2 && ended.stderr.contains("`source.docs.table` is missing"), "{}", ended.stderr);
+    execute(&scene, kind, &format!("DROP TABLE {table}_2; DROP TABLE {table}"));
 }
