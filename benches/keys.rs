@@ -82,7 +82,7 @@ fn set(c: &mut Criterion, place: &str, count: u64, memory: u64) {
     // Every second one is in the set.
     let probes = if set.is_on_disk() { 16 * BATCH } else { 4 * BATCHES * BATCH } as u64;
     let step = (count / probes).max(1);
-    let probe = |i: u64| if i % 2 == 0 { scattered(i * step % count) } else { scattered(count + i) };
+    let probe = |i: u64| if i.is_multiple_of(2) { scattered(i * step % count) } else { scattered(count + i) };
     let probes: Vec<u128> = (0..probes).map(probe).collect();
     let mut found = Vec::new();
     group.throughput(Throughput::Elements(probes.len() as u64));

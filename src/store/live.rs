@@ -221,7 +221,7 @@ impl Live {
     /// Decides `seal`, once and for good, and adds it. Void seals are not recorded: they cover nothing.
     ///
     /// A seal whose atoms are covered already is rejected, so that it cannot block the fold. Of its row keys the live set
-    /// knows nothing: see [`decide_with`](Self::decide_with).
+    /// knows nothing.
     pub fn decide(&mut self, seal: &Seal) -> Option<SegmentData> {
         self.decide_with(seal, false)
     }
