@@ -79,31 +79,37 @@ impl KeyEncoder {
         Ok(self.encode(&self.columns(&batch.slice(row, 1))?, 1, false).0)
     }
 
-    /// The values of the keys as text, an array a key column: for people.
-    ///
-    /// # Errors
-    /// [`Invalid`](crate::ErrorKind::Invalid) for a value that has no text, such as a date beyond the calendar.
-    pub fn values(&self, batch: &RecordBatch) -> Result<Vec<ArrayRef>> {
-        let columns = self.columns(batch)?;
-        columns.iter().zip(&self.spec.columns).map(|(column, key)| text(column, key.kind)).collect()
+    /// The values of the keys as text, an array a key column: for people. Long ones are cut, and what has no text, such as a
+    /// date beyond the calendar, is null: nothing is told by them.
+    pub fn values(&self, batch: &RecordBatch) -> Vec<ArrayRef> {
+        let none = || -> ArrayRef { Arc::new(StringArray::new_null(batch.num_rows())) };
+        let Ok(columns) = self.columns(batch) else { return self.places.iter().map(|_| none()).collect() };
+        let shown = |(column, key): (&ArrayRef, &super::spec::KeyColumn)| {
+            text(column, key.kind).ok().and_then(|column| cut(&column)).unwrap_or_else(none)
+        };
+        columns.iter().zip(&self.spec.columns).map(shown).collect()
     }
 
     /// One row's key, for messages: `id = 7, name = "a"`.
     pub fn describe(&self, batch: &RecordBatch, row: usize) -> String {
-        let values = self.values(&batch.slice(row, 1)).unwrap_or_default();
-        let shown = |(column, key): (&ArrayRef, &super::spec::KeyColumn)| {
+        let values = self.values(&batch.slice(row, 1));
+        let is_null = |place: &usize| batch.column(*place).is_null(row);
+        let mut nulls = self.places.iter().map(is_null);
+        let mut shown = |(column, key): (&ArrayRef, &super::spec::KeyColumn)| {
+            let is_null = nulls.next() == Some(true);
             let value = column.as_string_opt::<i32>().filter(|column| column.is_valid(0)).map(|column| column.value(0));
             let cut = |value: &str| match value.char_indices().nth(100) {
                 Some((end, _)) => format!("{}...", &value[..end]),
                 None => value.to_owned(),
             };
             match (value, key.kind) {
-                (None, _) => format!("{} is null", key.name),
+                (None, _) if is_null => format!("{} is null", key.name),
+                (None, _) => format!("{} has a value that cannot be shown", key.name),
                 (Some(value), KeyKind::String) => format!("{} = {:?}", key.name, cut(value)),
                 (Some(value), _) => format!("{} = {}", key.name, cut(value)),
             }
         };
-        values.iter().zip(&self.spec.columns).map(shown).collect::<Vec<_>>().join(", ")
+        values.iter().zip(&self.spec.columns).map(&mut shown).collect::<Vec<_>>().join(", ")
     }
 
     /// The key columns of `batch`, no dictionaries among them.
@@ -346,11 +352,25 @@ fn decimal(mut digits: i256, scale: i8) -> [u8; 34] {
     bytes
 }
 
+/// Bytes of a value's text, at most: it is for people.
+const LONGEST: usize = 256;
+
+/// The texts of `column`, none longer than [`LONGEST`].
+fn cut(column: &ArrayRef) -> Option<ArrayRef> {
+    let texts = column.as_string_opt::<i32>()?;
+    let cut =
+        |text: &'_ str| -> usize { if text.len() <= LONGEST { text.len() } else { text.floor_char_boundary(LONGEST) } };
+    if texts.iter().flatten().all(|text| text.len() <= LONGEST) {
+        return Some(Arc::clone(column));
+    }
+    Some(Arc::new(texts.iter().map(|text| text.map(|text| &text[..cut(text)])).collect::<StringArray>()))
+}
+
 /// The values of a column as text.
 fn text(column: &ArrayRef, kind: KeyKind) -> Result<ArrayRef> {
     let by = |shown: &dyn Fn(usize) -> Result<String>| -> Result<ArrayRef> {
-        let rows = (0..column.len()).map(|row| column.is_valid(row).then(|| shown(row)).transpose());
-        Ok(Arc::new(rows.collect::<Result<StringArray>>()?))
+        let rows = (0..column.len()).map(|row| column.is_valid(row).then(|| shown(row).ok()).flatten());
+        Ok(Arc::new(rows.collect::<StringArray>()))
     };
     match kind {
         KeyKind::String | KeyKind::Boolean | KeyKind::Integer => {
@@ -393,7 +413,6 @@ fn text(column: &ArrayRef, kind: KeyKind) -> Result<ArrayRef> {
 }
 
 fn formatter(column: &ArrayRef) -> Result<ArrayFormatter<'_>> {
-    // Of a time beyond the calendar, the number must do.
-    const OPTIONS: FormatOptions<'static> = FormatOptions::new().with_display_error(true);
+    const OPTIONS: FormatOptions<'static> = FormatOptions::new().with_display_error(false);
     ArrayFormatter::try_new(column, &OPTIONS).map_err(unreadable)
 }

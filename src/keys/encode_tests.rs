@@ -221,6 +221,15 @@ fn values_are_shown_as_people_write_them() {
     let uuid = uuid_batch();
     assert_eq!(encoder(&uuid).describe(&uuid, 0), "c0 = 00010203-0405-0607-0809-0a0b0c0d0e0f");
     assert!(show(Arc::new(StringArray::from(vec!["x".repeat(500)]))).len() < 120);
+    // What has no text must not stop anything: it is for people.
+    assert_eq!(show(Arc::new(Date32Array::from(vec![i32::MAX]))), "c0 has a value that cannot be shown");
+    let kept = |column: ArrayRef| {
+        let batch = batch(vec![column]);
+        encoder(&batch).values(&batch).remove(0)
+    };
+    let long = kept(Arc::new(StringArray::from(vec!["é".repeat(500)])));
+    assert_eq!(arrow_array::cast::AsArray::as_string::<i32>(&long).value(0).len(), 256);
+    assert_eq!(kept(Arc::new(Date32Array::from(vec![i32::MAX, 1]))).null_count(), 1);
 }
 
 #[test]

@@ -274,7 +274,10 @@ impl Found {
     fn choose_rows(&mut self, live: &Live, open: Option<u64>, epoch: Epoch) -> Result<()> {
         let leaving = live.leaving(open);
         for row in live.checkpoints().filter(|row| row.id.epoch == epoch && row.decision == Decision::Accepted) {
-            let Some(source) = row.source.as_deref().filter(|_| !live.are_rows_forgotten(row.id)) else { continue };
+            let is_forgotten = live.are_rows_forgotten(row.id);
+            // Of what was forgotten before, the output can still leave.
+            let may_leave = self.retract && row.commit.is_some();
+            let Some(source) = row.source.as_deref().filter(|_| !is_forgotten || may_leave) else { continue };
             if row.commit.is_some() && row.commit == open || leaving.contains(&row.id) {
                 return Err(in_open_commit(&format!("rows of source `{source}` are"), open));
             }
@@ -284,7 +287,7 @@ impl Found {
                 committed_rows: 0,
                 kept: Vec::new(),
             });
-            rows.rows += row.counts.rows_in;
+            rows.rows += if is_forgotten { 0 } else { row.counts.rows_in };
             if row.commit.is_none() || self.retract {
                 self.withdrawn.insert(row.id);
             } else {

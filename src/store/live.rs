@@ -8,7 +8,7 @@ use super::segment::{
     CheckpointRow, Decision, Event, EventRow, FileRow, FileUpdate, ForgottenFile, SegmentData, act_on,
 };
 use crate::coverage::Coverage;
-use crate::identity::{CheckpointId, Evidence, FileVersion, TableFile, TablePosition, TableStep};
+use crate::identity::{CheckpointId, Epoch, Evidence, FileVersion, TableFile, TablePosition, TableStep};
 
 /// One version of a file, as far as it is done.
 #[derive(Debug, Clone)]
@@ -233,6 +233,20 @@ impl Live {
         }
         let accepted = !is_covered && self.may_accept(seal);
         Some(self.add(seal, if accepted { Decision::Accepted } else { Decision::Rejected }))
+    }
+
+    /// Row keys that are done, of all sources in rows mode.
+    pub fn row_keys(&self) -> u64 {
+        let counts = |row: &&CheckpointRow| {
+            row.source.is_some() && row.decision == Decision::Accepted && !self.rows_forgotten.contains(&row.id)
+        };
+        self.checkpoints.values().filter(counts).map(|row| row.counts.rows_in).sum()
+    }
+
+    /// How many seals of `epoch` were rejected: what they cover is done elsewhere, in part or whole, and the rest of it is not.
+    pub fn rejected_in(&self, epoch: Epoch) -> u64 {
+        let rejected = |row: &&CheckpointRow| row.id.epoch == epoch && row.decision == Decision::Rejected;
+        self.checkpoints.values().filter(rejected).count() as u64
     }
 
     /// Checkpoints that count no more, whose row keys are undone.

@@ -263,7 +263,7 @@ pub fn check_source(known: &Manifest, name: &str, settings: &SourceSettings) -> 
     let shown = |s: &SourceSettings| format!("{} ({}, {} mode)", s.root, s.format, s.mode);
     let what = format!("source `{name}` is {} here, but {} in the store", shown(settings), shown(recorded));
     let error = Error::refused(what).safe("nothing was changed").way("give the source the settings that the store has");
-    let error = match recorded.mode == settings.mode {
+    let error = match recorded.mode == settings.mode && recorded.format == settings.format {
         true => error.way("if the same files are at another place now: lakemark rebase JOB"),
         // What is done by file says nothing of rows, and the reverse.
         false => error,

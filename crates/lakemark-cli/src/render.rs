@@ -95,7 +95,9 @@ fn outcome_line(report: &RunReport) -> String {
             )
         }
         Outcome::Partial => format!("partial: {tasks}, {rows} ({seconds:.2} s); run again for the rest"),
-        Outcome::Failed if report.tasks.planned > 0 && report.tasks.sealed == report.tasks.planned => {
+        Outcome::Failed
+            if report.tasks.planned > 0 && report.tasks.sealed == report.tasks.planned && report.commits.is_empty() =>
+        {
             format!("failed: {tasks}, but not committed ({seconds:.2} s); the next run commits them")
         }
         Outcome::Failed => format!("failed: {tasks}, {rows} ({seconds:.2} s)"),
@@ -135,6 +137,9 @@ fn source_line(source: &SourceReport) -> String {
         return format!("{}: {} files listed: {}{beside}", source.name, source.listed, parts.join(", "));
     };
     let mut parts = vec![format!("{} keys done before", keys.keys)];
+    if keys.read == 0 {
+        parts.push("what is new is known when its rows are read".to_owned());
+    }
     let mut add = |n: u64, what: &str| {
         if n > 0 {
             parts.push(format!("{n} {what}"));

@@ -36,6 +36,8 @@ struct Status {
     holder_is_gone: bool,
     files: u64,
     atoms: u64,
+    /// Of sources in rows mode.
+    keys: u64,
     checkpoints: Checkpoints,
     failed_tasks: u64,
     open_intent: Option<u64>,
@@ -117,6 +119,7 @@ pub(crate) async fn status(args: &StatusArgs, output: &OutputArgs) -> Ended {
         holder_is_gone: manifest.holder.as_ref().is_some_and(|holder| holder.is_provably_dead()),
         files: view.live.sources().map(|source| view.live.files(source).count() as u64).sum(),
         atoms: view.live.atoms(),
+        keys: view.live.row_keys(),
         checkpoints: Checkpoints {
             uncommitted: count(Decision::Accepted, Some(false)),
             committed: count(Decision::Accepted, Some(true)),
@@ -210,7 +213,12 @@ fn print(status: &Status) {
     render::line(&format!("store        {} ({})", status.store, status.store_id));
     render::line(&format!("manifest     {}", ObjectName::Manifest(lakemark::ManifestVersion(status.version))));
     render::line(&format!("epoch        {}, held by {holder}", status.epoch));
-    render::line(&format!("done         {} row groups in {} files", status.atoms, status.files));
+    if status.keys == 0 || status.files > 0 {
+        render::line(&format!("done         {} row groups in {} files", status.atoms, status.files));
+    }
+    if status.keys > 0 {
+        render::line(&format!("done         {} rows, by key", status.keys));
+    }
     let c = &status.checkpoints;
     render::line(&format!(
         "checkpoints  {} committed, {} uncommitted ({} not folded), {} rejected, {} withdrawn, {} blessed",

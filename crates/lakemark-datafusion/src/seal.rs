@@ -241,7 +241,7 @@ impl Attempt {
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         error
             .at(format!("source `{}`, in {}{more}", read.files[0].source, names.join(", ")))
-            .safe("nothing of its task was sealed; what was sealed before is kept")
+            .safe("what failed is not sealed; what was sealed before is kept")
             .way("mend the query, or move the file away, then run again")
             .way("run with a small --task-bytes: fewer files share a task, so that the error names the one")
     }

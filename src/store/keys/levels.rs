@@ -21,6 +21,8 @@ use crate::store::medium::{Created, Medium};
 const RATIO: u64 = 8;
 /// A segment of so many bytes is not merged any more: it bounds the memory of a fold.
 const FULL: u64 = 64 << 20;
+/// Keys with so many bytes of values are merged with no more.
+const TEXT: usize = 256 << 20;
 /// Segments read at a time.
 const READS: usize = 4;
 
@@ -46,7 +48,8 @@ pub(crate) async fn flush_keys(
             let newest = segments.iter().rposition(|segment| segment.source == source);
             let merged = newest.filter(|at| {
                 let segment = &segments[*at];
-                segment.bytes < FULL && segment.keys <= RATIO.saturating_mul(carry.len() as u64)
+                let small = segment.bytes < FULL && carry.text_bytes() < TEXT;
+                small && segment.keys <= RATIO.saturating_mul(carry.len() as u64)
             });
             let Some(at) = merged else { break };
             let older = segments.remove(at);

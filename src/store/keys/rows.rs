@@ -76,6 +76,10 @@ impl KeyRows {
         };
         let joined = |i| {
             let (old, new) = (column(&self.values, i, here), column(&newer.values, i, there));
+            if bytes_of(&old) + bytes_of(&new) > MOST_TEXT {
+                // They are for people only: the keys count without them.
+                return Ok(new_null_array(&DataType::Utf8, here + there));
+            }
             arrow_select::concat::concat(&[&old, &new]).map_err(unlike)
         };
         self.values = (0..columns).map(joined).collect::<Result<_>>()?;
@@ -129,6 +133,11 @@ impl KeyRows {
         Ok(Self { fingerprints, checkpoints, covered_by, values })
     }
 
+    /// Bytes of the values.
+    pub(super) fn text_bytes(&self) -> usize {
+        self.values.iter().map(bytes_of).sum()
+    }
+
     /// The values of one key, for people; none where they are not kept.
     pub fn values_of(&self, row: usize) -> Vec<Option<&str>> {
         let text = |column| {
@@ -138,6 +147,17 @@ impl KeyRows {
         };
         self.values.iter().map(text).collect()
     }
+}
+
+/// Bytes of one column of values that are kept together, at most: an array of text has no more than twice as many.
+const MOST_TEXT: usize = 1 << 30;
+
+/// Bytes of the texts in `column`.
+fn bytes_of(column: &ArrayRef) -> usize {
+    let texts = column.as_any().downcast_ref::<StringArray>();
+    texts.map_or(0, |texts| {
+        texts.value_offsets().last().zip(texts.value_offsets().first()).map_or(0, |(end, begin)| (end - begin) as usize)
+    })
 }
 
 fn unlike(error: arrow_schema::ArrowError) -> Error {

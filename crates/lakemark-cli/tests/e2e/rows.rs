@@ -61,12 +61,15 @@ static REACHED: LazyLock<BTreeMap<String, usize>> = LazyLock::new(|| {
 #[test]
 fn what_is_done_is_told_by_row() {
     let mut scene = scene();
+    let planned = scene.plan(&[]);
+    assert_eq!((planned.outcome(), keys(&planned, "keys"), planned.files("new")), ("done", 0, 0), "{planned}");
     let first = scene.run(&[]).done();
     let rows = keys(&first, "new");
     assert_eq!(first.count("rows/in"), rows);
     assert_eq!(keys(&first, "read"), rows + keys(&first, "repeated"));
     assert_eq!(first.count("tasks/sealed"), first.count("tasks/planned"));
     is_exact(&scene);
+    assert_eq!(scene.look("status")["keys"], rows);
     let again = idle(&scene);
     assert_eq!((keys(&again, "keys"), keys(&again, "new")), (rows, 0));
     // Every file is written anew, in another order and other row groups, with two rows more.
@@ -230,6 +233,11 @@ fn rows_of_an_epoch_are_forgotten_before_and_after_their_commit() {
     assert_eq!(scene.run(&[]).done().count("rows/in"), 4);
     let twice = scene.committed().values().filter(|times| **times == 2).count();
     assert!(twice > 0 && scene.committed().values().all(|times| *times <= 2), "{twice}");
+    idle(&scene);
+    // Their old output can still leave.
+    let told = forget(&scene, &["--epoch", &epoch, "--retract", "--yes"]);
+    assert!(told["retracted_rows"].as_u64() > Some(0), "{told:#}");
+    is_exact(&scene);
     idle(&scene);
     // What was sealed and not committed goes without a trace.
     let mut scene = self::scene();

@@ -197,7 +197,8 @@ pub(crate) async fn plan_query(checkpoints: &Checkpoints, query: DataFrame, outp
     };
     finish_requests(checkpoints, &mut report);
     let mut files = Vec::new();
-    for source in checkpoints.sources() {
+    // What is new of a source in rows mode is known when its rows are read.
+    for source in checkpoints.sources().into_iter().filter(|source| !source.in_rows) {
         let plan = source.plan();
         let scanned = source.scanned();
         // Only what the counts call planned: not what partition values rule out or what cannot be read.

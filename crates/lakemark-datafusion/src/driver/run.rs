@@ -483,6 +483,13 @@ impl Driver<'_> {
         if let Ok(committed) = &committed {
             self.count_commits(committed);
         }
+        let epoch = run.worker().epoch();
+        let rejected = run.with_live(|_, live| live.rejected_in(epoch)).await;
+        if rejected > 0 {
+            // Another attempt had a part of what they cover: the rest is not done.
+            self.stopped = true;
+            tracing::warn!(rejected, "seals of this run do not count, since others cover the same: run again");
+        }
         // Tasks that were dropped may still hold the run for a moment; the next run does not need the close.
         let closed = match Arc::try_unwrap(run) {
             Ok(run) if committed.is_ok() => run.close().await.map(drop),

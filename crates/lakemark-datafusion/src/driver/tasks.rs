@@ -221,7 +221,10 @@ async fn attempt(
     input: InputId,
     context: &Arc<TaskContext>,
 ) -> Result<TaskDone> {
-    let failed = |e| from_datafusion(e, ErrorKind::Invalid, "the query failed").safe("nothing of its task was sealed");
+    let failed = |e| {
+        from_datafusion(e, ErrorKind::Invalid, "the query failed")
+            .safe("what failed is not sealed; what was sealed before is kept")
+    };
     let mut stream = seal.execute(partition, Arc::clone(context)).map_err(failed)?;
     while let Some(batch) = stream.next().await {
         batch.map_err(failed)?;

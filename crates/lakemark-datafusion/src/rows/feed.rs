@@ -207,8 +207,7 @@ impl Feed {
         if !self.source.spec.values {
             return Ok((fingerprints, Vec::new()));
         }
-        let parts: Vec<Vec<ArrayRef>> =
-            state.slice.iter().map(|piece| self.encoder.values(&piece.batch)).collect::<Result<_>>()?;
+        let parts: Vec<Vec<ArrayRef>> = state.slice.iter().map(|piece| self.encoder.values(&piece.batch)).collect();
         let column = |i: usize| {
             let arrays: Vec<&dyn Array> = parts.iter().map(|part| &*part[i]).collect();
             concat(&arrays).map_err(|error| Error::invalid("the values of keys cannot be joined").caused_by(error))
