@@ -41,6 +41,7 @@ mod schema;
 mod seal;
 mod snapshot;
 mod table;
+mod timed;
 mod validate;
 mod whole;
 mod wrap;

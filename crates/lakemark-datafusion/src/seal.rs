@@ -159,7 +159,7 @@ impl Attempt {
 
     async fn run_files(&self, context: Arc<TaskContext>) -> lakemark::Result<TaskDone> {
         let failed = |error| from_datafusion(error, ErrorKind::Invalid, "the query failed");
-        let mut stream = self.plan.execute(self.partition, context).map_err(failed)?;
+        let stream = self.plan.execute(self.partition, context).map_err(failed)?;
         let id = self.run.checkpoints().assign(self.input);
         if let Some(seal) = self.run.worker().sealed(id) {
             // A task that is already sealed returns its sealed result.
@@ -174,19 +174,11 @@ impl Attempt {
         self.run.abandon(id);
         self.run.worker().guard().await?;
         let mut rows = self.rows(id, self.run.attempt(id), &stream.schema())?;
-        let mut rows_out = 0;
-        while let Some(batch) = stream.next().await {
-            let batch = match batch {
-                Ok(batch) => batch,
-                Err(error) => return Err(rows.failed(self.locate(failed(error))).await),
-            };
-            rows_out += batch.num_rows() as u64;
-            if !rows.take(batch, &self.write_time).await? {
-                let mut read = self.checkpoints.shared.atoms.take(self.input).unwrap_or_default();
-                read.files.clear();
-                return Ok(TaskDone { handed: true, read, ..TaskDone::default() });
-            }
-        }
+        let Some(rows_out) = self.drain(stream, &mut rows).await? else {
+            let mut read = self.checkpoints.shared.atoms.take(self.input).unwrap_or_default();
+            read.files.clear();
+            return Ok(TaskDone { handed: true, read, ..TaskDone::default() });
+        };
         let (outputs, caller) = rows.finish(&self.write_time).await?;
         let mut read = match self.checkpoints.shared.atoms.take(self.input) {
             Some(read) if read.files.iter().all(is_known) => read,
@@ -218,6 +210,29 @@ impl Attempt {
         }
     }
 
+    /// Lets `rows` take all of `stream`; how many they were, or `None` when no more are wanted.
+    pub(crate) async fn drain(
+        &self,
+        mut stream: SendableRecordBatchStream,
+        rows: &mut Rows,
+    ) -> lakemark::Result<Option<u64>> {
+        let mut rows_out = 0;
+        while let Some(batch) = stream.next().await {
+            let batch = match batch {
+                Ok(batch) => batch,
+                Err(error) => {
+                    let error = from_datafusion(error, ErrorKind::Invalid, "the query failed");
+                    return Err(rows.failed(self.locate(error)).await);
+                }
+            };
+            rows_out += batch.num_rows() as u64;
+            if !rows.take(batch, &self.write_time).await? {
+                return Ok(None);
+            }
+        }
+        Ok(Some(rows_out))
+    }
+
     pub(crate) fn count_output(&self, rows: u64, sealing: &Sealing) {
         self.rows.add(rows as usize);
         self.bytes.add(sealing.outputs.iter().map(|o| o.size as usize).sum());
@@ -231,7 +246,7 @@ impl Attempt {
     }
 
     /// An error that does not say where it arose is of one of the task's files.
-    pub(crate) fn locate(&self, error: lakemark::Error) -> lakemark::Error {
+    fn locate(&self, error: lakemark::Error) -> lakemark::Error {
         let read = self.checkpoints.shared.atoms.take(self.input).unwrap_or_default();
         if error.place().is_some() || read.files.is_empty() {
             return error;
@@ -277,7 +292,7 @@ pub(crate) enum Rows {
 
 impl Rows {
     /// Takes one batch of output; whether more is wanted.
-    pub(crate) async fn take(&mut self, batch: RecordBatch, time: &Time) -> lakemark::Result<bool> {
+    async fn take(&mut self, batch: RecordBatch, time: &Time) -> lakemark::Result<bool> {
         match self {
             Self::Written(writer) => {
                 let _timer = time.timer();
@@ -302,7 +317,7 @@ impl Rows {
     }
 
     /// Tells the caller of `error` too.
-    pub(crate) async fn failed(&mut self, error: lakemark::Error) -> lakemark::Error {
+    async fn failed(&mut self, error: lakemark::Error) -> lakemark::Error {
         if let Self::Handed(caller) = self {
             caller.fail(&error).await;
         }

@@ -76,7 +76,7 @@ pub(super) struct DiskKeysBuilder {
 }
 
 impl DiskKeysBuilder {
-    pub(super) fn new(_expected: u64, memory: u64, folder: &Path) -> Result<Self> {
+    pub(super) fn new(memory: u64, folder: &Path) -> Result<Self> {
         let part = |_| Ok((KeyFile::new(folder)?, Vec::new()));
         let parts = (0..PARTS).map(part).collect::<Result<_>>()?;
         Ok(Self { parts, memory, folder: folder.to_owned() })

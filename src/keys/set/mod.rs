@@ -41,7 +41,7 @@ impl KeySetBuilder {
     /// [`Unavailable`](crate::ErrorKind::Unavailable) when the file cannot be made.
     pub fn new(expected: u64, memory: u64, folder: &Path) -> Result<Self> {
         if expected.saturating_mul(BYTES_A_KEY) > memory {
-            return Ok(Self(Building::Disk(DiskKeysBuilder::new(expected, memory, folder)?)));
+            return Ok(Self(Building::Disk(DiskKeysBuilder::new(memory, folder)?)));
         }
         Ok(Self(Building::Memory { keys: SortedKeysBuilder::default(), memory, folder: folder.to_owned() }))
     }
@@ -56,7 +56,7 @@ impl KeySetBuilder {
                 let all = (keys.len() + fingerprints.len()) as u64;
                 if all.saturating_mul(BYTES_A_KEY) > *memory {
                     // More came than were expected.
-                    let mut disk = DiskKeysBuilder::new(all, *memory, folder)?;
+                    let mut disk = DiskKeysBuilder::new(*memory, folder)?;
                     for keys in keys.drain() {
                         disk.push(&keys)?;
                     }

@@ -137,16 +137,6 @@ impl KeyRows {
     pub(super) fn text_bytes(&self) -> usize {
         self.values.iter().map(bytes_of).sum()
     }
-
-    /// The values of one key, for people; none where they are not kept.
-    pub fn values_of(&self, row: usize) -> Vec<Option<&str>> {
-        let text = |column| {
-            let column: &ArrayRef = column;
-            let column = column.as_any().downcast_ref::<StringArray>()?;
-            column.is_valid(row).then(|| column.value(row))
-        };
-        self.values.iter().map(text).collect()
-    }
 }
 
 /// Bytes of one column of values that are kept together, at most: an array of text has no more than twice as many.

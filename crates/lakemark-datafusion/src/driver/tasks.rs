@@ -15,6 +15,7 @@ use crate::checkpoints::Options;
 use crate::errors::from_datafusion;
 use crate::rows::Slices;
 use crate::seal::{SealExec, TaskDone};
+use crate::timed::timed;
 
 /// What became of a plan's tasks.
 #[derive(Debug, Default)]
@@ -171,12 +172,15 @@ async fn run_task(
     let mut changes = 0;
     loop {
         let outcome = match options.task_timeout {
-            Some(limit) => match timed(limit, &seal, partition, input, &context).await {
-                Some(outcome) => outcome,
-                None => Err(Error::new(ErrorKind::Unavailable, format!("a task took longer than {limit:?}"))
-                    .safe("nothing of it was sealed; what was sealed before is kept")
-                    .way("raise run.task_timeout")),
-            },
+            Some(limit) => {
+                let (seal, context) = (Arc::clone(&seal), Arc::clone(&context));
+                let outcome = timed(limit, async move { attempt(&seal, partition, input, &context).await }).await;
+                outcome.unwrap_or_else(|| {
+                    Err(Error::new(ErrorKind::Unavailable, format!("a task took longer than {limit:?}"))
+                        .safe("nothing of it was sealed; what was sealed before is kept")
+                        .way("raise run.task_timeout"))
+                })
+            }
             None => attempt(&seal, partition, input, &context).await,
         };
         match outcome {
@@ -193,25 +197,6 @@ async fn run_task(
             }
             outcome => return outcome,
         }
-    }
-}
-
-/// One attempt on a task of its own, so that a function that does not yield cannot hold up the clock; `None` when it
-/// takes longer than `limit`, and then it is cancelled at its next step.
-async fn timed(
-    limit: Duration,
-    seal: &Arc<SealExec>,
-    partition: usize,
-    input: InputId,
-    context: &Arc<TaskContext>,
-) -> Option<Result<TaskDone>> {
-    let (seal, context) = (Arc::clone(seal), Arc::clone(context));
-    let mut alone = JoinSet::new();
-    alone.spawn(async move { attempt(&seal, partition, input, &context).await });
-    match tokio::time::timeout(limit, alone.join_next()).await {
-        Ok(Some(Ok(outcome))) => Some(outcome),
-        Ok(Some(Err(join))) if join.is_panic() => std::panic::resume_unwind(join.into_panic()),
-        Ok(_) | Err(_) => None,
     }
 }
 

@@ -5,18 +5,17 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use datafusion::arrow::array::ArrayRef;
 use datafusion::execution::TaskContext;
-use futures::StreamExt;
 use lakemark::{
     AttemptNonce, CheckpointId, Counts, ErrorKind, KnownKeys, OutputFile, Result, SealKind, SealOutcome, SealRows,
     Worker,
 };
 use tokio::sync::mpsc::UnboundedSender;
-use tokio::task::JoinSet;
 
 use super::filter::{KeyFilterExec, with_feed};
 use super::{Feed, RowSource};
 use crate::errors::from_datafusion;
 use crate::seal::{Attempt, Sealing, TaskDone};
+use crate::timed::timed;
 
 /// What the slices of all tasks of rows have in common.
 #[derive(Debug)]
@@ -121,7 +120,7 @@ impl Attempt {
         Ok(TaskDone { stopped, read, ..TaskDone::default() })
     }
 
-    /// One slice on a task of its own, so that a function that does not yield cannot hold up the clock.
+    /// One slice, for no longer than a task may take.
     async fn slice_in_time(
         self: &Arc<Self>,
         id: CheckpointId,
@@ -130,18 +129,13 @@ impl Attempt {
     ) -> Result<(Option<TaskDone>, bool)> {
         let Some(limit) = self.checkpoints.options().task_timeout else { return self.slice(id, feed, context).await };
         let (attempt, feed, context) = (Arc::clone(self), Arc::clone(feed), Arc::clone(context));
-        let mut alone = JoinSet::new();
-        alone.spawn(async move { attempt.slice(id, &feed, &context).await });
-        match tokio::time::timeout(limit, alone.join_next()).await {
-            Ok(Some(Ok(outcome))) => outcome,
-            Ok(Some(Err(join))) if join.is_panic() => std::panic::resume_unwind(join.into_panic()),
-            Ok(_) | Err(_) => {
-                Err(lakemark::Error::new(ErrorKind::Unavailable, format!("a slice took longer than {limit:?}"))
-                    .safe("nothing of it was sealed; what was sealed before is kept")
-                    .way("raise run.task_timeout")
-                    .way("make slices smaller: run.task_rows"))
-            }
-        }
+        let outcome = timed(limit, async move { attempt.slice(id, &feed, &context).await }).await;
+        outcome.unwrap_or_else(|| {
+            Err(lakemark::Error::new(ErrorKind::Unavailable, format!("a slice took longer than {limit:?}"))
+                .safe("nothing of it was sealed; what was sealed before is kept")
+                .way("raise run.task_timeout")
+                .way("make slices smaller: run.task_rows"))
+        })
     }
 
     /// Runs the slice of `feed` through the query and seals it as `id`; how it ended, if it is sealed or handed over, and
@@ -156,19 +150,11 @@ impl Attempt {
         self.run.worker().guard().await?;
         // Its own: another attempt of the task may be at the same number in this process.
         let nonce = AttemptNonce::random();
-        let mut stream = self.plan.execute(self.partition, Arc::clone(context)).map_err(failed)?;
+        let stream = self.plan.execute(self.partition, Arc::clone(context)).map_err(failed)?;
         let mut rows = self.rows(id, nonce, &stream.schema())?;
-        let mut rows_out = 0;
-        while let Some(batch) = stream.next().await {
-            let batch = match batch {
-                Ok(batch) => batch,
-                Err(error) => return Err(rows.failed(self.locate(failed(error))).await),
-            };
-            rows_out += batch.num_rows() as u64;
-            if !rows.take(batch, &self.write_time).await? {
-                return Ok((Some(TaskDone { handed: true, ..TaskDone::default() }), false));
-            }
-        }
+        let Some(rows_out) = self.drain(stream, &mut rows).await? else {
+            return Ok((Some(TaskDone { handed: true, ..TaskDone::default() }), false));
+        };
         let (outputs, caller) = rows.finish(&self.write_time).await?;
         let (fingerprints, values) = feed.keys().await?;
         let counts = Counts { rows_in: fingerprints.len() as u64, rows_out, rows_failed: 0 };
